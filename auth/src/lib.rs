@@ -1,0 +1,1 @@
+//! gcsmount-auth: token broker: subject token to access token, kept fresh.

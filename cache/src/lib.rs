@@ -1,0 +1,1 @@
+//! gcsmount-cache: blocks of object generations in a bounded memory.

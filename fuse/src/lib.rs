@@ -1,0 +1,1 @@
+//! gcsmount-fuse: the file system and its FUSE session.
