@@ -1,1 +1,18 @@
-//! gcsmount-gcs: the object store seen as a contract, its clients and its doubles.
+//! The object store seen as a contract: [`Store`] in our words, its clients and its doubles.
+//!
+//! [`store`] says what a bucket promises, [`error`] what can go wrong and what to do about it, `client` talks to
+//! Google Cloud Storage, `testing` holds the doubles and the contract suite that every implementation passes.
+//! This crate knows nothing of files, caches or tokens: credentials arrive as the SDK's `Credentials`.
+
+pub mod error;
+pub mod name;
+pub mod object;
+pub mod store;
+
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
+
+pub use error::{Error, Kind, Result};
+pub use name::{BucketName, ObjectName};
+pub use object::{Generation, Metageneration, Object};
+pub use store::Store;

@@ -1,0 +1,98 @@
+//! An object as the store describes it.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::time::SystemTime;
+
+use crate::ObjectName;
+
+macro_rules! number {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        pub struct $name(pub i64);
+
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                self.0.fmt(f)
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                self.0.fmt(f)
+            }
+        }
+    };
+}
+
+number! {
+    /// Identifies one immutable content of an object name. A later content has a larger number; it says nothing more.
+    Generation
+}
+number! {
+    /// Counts the changes of one generation's metadata, from 1.
+    Metageneration
+}
+
+impl Generation {
+    /// As a precondition: the name holds no live object.
+    pub const ABSENT: Self = Self(0);
+}
+
+/// The metadata of one generation of an object.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Object {
+    /// Key in the bucket.
+    pub name: ObjectName,
+    /// Which content this is.
+    pub generation: Generation,
+    /// Which metadata of that content this is.
+    pub metageneration: Metageneration,
+    /// Stored length in bytes: of the compressed bytes where [`Object::content_encoding`] is gzip.
+    pub size: u64,
+    /// CRC32C (Castagnoli) of the stored bytes; absent only where the store withholds it.
+    pub crc32c: Option<u32>,
+    /// MD5 of the stored bytes; composed objects have none.
+    pub md5: Option<[u8; 16]>,
+    /// When this generation was made.
+    pub created: SystemTime,
+    /// When this generation or its metadata last changed.
+    pub updated: SystemTime,
+    /// How many objects were composed into this one; `None` for one that was uploaded whole.
+    pub component_count: Option<u64>,
+    /// The fields that a writer may set.
+    pub attributes: Attributes,
+}
+
+/// What a writer may say of an object besides its bytes.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Attributes {
+    /// `Content-Type`.
+    pub content_type: Option<String>,
+    /// `Content-Encoding`; `gzip` means that the stored bytes are compressed.
+    pub content_encoding: Option<String>,
+    /// `Content-Disposition`.
+    pub content_disposition: Option<String>,
+    /// `Content-Language`.
+    pub content_language: Option<String>,
+    /// `Cache-Control`.
+    pub cache_control: Option<String>,
+    /// Storage class; `None` takes the bucket's default.
+    pub storage_class: Option<String>,
+    /// Custom time.
+    pub custom_time: Option<SystemTime>,
+    /// Custom metadata: keys of our choice, `gcsfuse_mtime` and the `goog-reserved-` ones among them.
+    pub metadata: BTreeMap<String, String>,
+}
+
+/// What is known of a bucket.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Bucket {
+    /// Region, dual-region or multi-region, in upper case; empty where the identity may not read it.
+    pub location: String,
+    /// Default storage class; empty where the identity may not read it.
+    pub storage_class: String,
+    /// Whether folders are resources of their own (hierarchical namespace).
+    pub hierarchical: bool,
+}

@@ -1,0 +1,1 @@
+//! Doubles of a store, and the contract suite that every store passes.
