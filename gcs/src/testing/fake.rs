@@ -1,0 +1,471 @@
+//! A bucket in memory, as strict as the contract.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use async_trait::async_trait;
+use bytes::{Bytes, BytesMut};
+use futures_util::StreamExt;
+use futures_util::stream;
+use parking_lot::Mutex;
+
+use super::{Calls, Method, listing};
+use crate::object::{Attributes, Bucket};
+use crate::store::{
+    ComposeSource, ListPage, ListRequest, Patch, Preconditions, Read, ReadRequest, Store,
+    TransferRequest, Upload, WriteRequest,
+};
+use crate::{Error, Generation, Kind, Metageneration, Object, ObjectName, Result};
+
+/// Far from zero and with gaps, as the store's own generations are.
+const FIRST_GENERATION: i64 = 1_700_000_000_000_000;
+const GENERATION_STEP: i64 = 1_003;
+
+/// A bucket in memory. Clones share it.
+///
+/// It keeps no superseded generations and computes no MD5; both are things that a consumer must not rely on.
+#[derive(Clone, Default)]
+pub struct FakeStore {
+    state: Arc<Mutex<State>>,
+}
+
+#[derive(Default)]
+struct State {
+    live: BTreeMap<ObjectName, Entry>,
+    published: i64,
+    last_instant: Option<SystemTime>,
+    calls: Calls,
+}
+
+#[derive(Clone)]
+struct Entry {
+    object: Object,
+    bytes: Bytes,
+}
+
+impl AsRef<Object> for Entry {
+    fn as_ref(&self) -> &Object {
+        &self.object
+    }
+}
+
+impl FakeStore {
+    /// An empty bucket.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Publishes an object past every precondition, as another writer would. Not counted in [`FakeStore::calls`].
+    ///
+    /// # Panics
+    /// For a name that the store would refuse.
+    pub fn put(&self, name: &str, bytes: impl Into<Bytes>) -> Object {
+        self.put_with(name, bytes, Attributes::default())
+    }
+
+    /// [`FakeStore::put`] with attributes.
+    ///
+    /// # Panics
+    /// For a name that the store would refuse.
+    pub fn put_with(&self, name: &str, bytes: impl Into<Bytes>, attributes: Attributes) -> Object {
+        #[expect(clippy::expect_used, reason = "a wrong name is a mistake in the test")]
+        let name = ObjectName::parse(name).expect("a valid object name");
+        self.state
+            .lock()
+            .publish(&name, attributes, bytes.into(), None)
+    }
+
+    /// Removes an object as another writer would; whether there was one. Not counted.
+    #[must_use]
+    pub fn remove(&self, name: &str) -> bool {
+        self.state.lock().live.remove(name).is_some()
+    }
+
+    /// The live bytes of a name, to look at without a call.
+    #[must_use]
+    pub fn bytes(&self, name: &str) -> Option<Bytes> {
+        self.state.lock().live.get(name).map(|e| e.bytes.clone())
+    }
+
+    /// The live object of a name, to look at without a call.
+    #[must_use]
+    pub fn object(&self, name: &str) -> Option<Object> {
+        self.state.lock().live.get(name).map(|e| e.object.clone())
+    }
+
+    /// Every live name, in order.
+    #[must_use]
+    pub fn names(&self) -> Vec<String> {
+        let state = self.state.lock();
+        state.live.keys().map(ToString::to_string).collect()
+    }
+
+    /// The calls so far.
+    #[must_use]
+    pub fn calls(&self) -> Calls {
+        self.state.lock().calls.clone()
+    }
+
+    /// Counts from zero again.
+    pub fn reset_calls(&self) {
+        self.state.lock().calls = Calls::default();
+    }
+
+    /// Counts the call and acts in one step.
+    fn call<T>(
+        &self,
+        method: Method,
+        subject: &ObjectName,
+        act: impl FnOnce(&mut State) -> Result<T, Kind>,
+    ) -> Result<T> {
+        let mut state = self.state.lock();
+        state.calls.count(method);
+        act(&mut state).map_err(|kind| error(method, subject, kind))
+    }
+}
+
+fn error(method: Method, subject: &(impl fmt::Display + ?Sized), kind: Kind) -> Error {
+    let why = match kind {
+        Kind::NotFound => "no such object",
+        Kind::Precondition => "the precondition does not hold",
+        Kind::OutOfRange => "the range begins behind the end of the object",
+        Kind::Canceled => "the upload was canceled",
+        _ => "the request is wrong",
+    };
+    Error::new(kind, method.operation(), subject, why)
+}
+
+impl State {
+    fn publish(
+        &mut self,
+        name: &ObjectName,
+        attributes: Attributes,
+        bytes: Bytes,
+        component_count: Option<u64>,
+    ) -> Object {
+        self.published += 1;
+        let now = self.now();
+        let object = Object {
+            name: name.clone(),
+            generation: Generation(FIRST_GENERATION + self.published * GENERATION_STEP),
+            metageneration: Metageneration(1),
+            size: bytes.len() as u64,
+            crc32c: Some(crc32c::crc32c(&bytes)),
+            md5: None,
+            created: now,
+            updated: now,
+            component_count,
+            attributes: Attributes {
+                storage_class: attributes
+                    .storage_class
+                    .clone()
+                    .or_else(|| Some("STANDARD".to_owned())),
+                ..attributes
+            },
+        };
+        let entry = Entry {
+            object: object.clone(),
+            bytes,
+        };
+        self.live.insert(name.clone(), entry);
+        object
+    }
+
+    /// Wall time that never repeats, so that `updated` orders changes.
+    fn now(&mut self) -> SystemTime {
+        let mut now = SystemTime::now();
+        if let Some(last) = self.last_instant {
+            now = now.max(last + Duration::from_millis(1));
+        }
+        self.last_instant = Some(now);
+        now
+    }
+
+    fn entry(&self, name: &ObjectName, preconditions: &Preconditions) -> Result<&Entry, Kind> {
+        let entry = self.live.get(name).ok_or(Kind::NotFound)?;
+        check(preconditions, Some(&entry.object))?;
+        Ok(entry)
+    }
+
+    fn check_target(&self, name: &ObjectName, preconditions: &Preconditions) -> Result<(), Kind> {
+        check(preconditions, self.live.get(name).map(|e| &e.object))
+    }
+}
+
+fn check(preconditions: &Preconditions, live: Option<&Object>) -> Result<(), Kind> {
+    let generation = live.map_or(Generation::ABSENT, |o| o.generation);
+    let metageneration = live.map(|o| o.metageneration);
+    let holds = preconditions.generation.is_none_or(|g| g == generation)
+        && preconditions.generation_not.is_none_or(|g| g != generation)
+        && preconditions
+            .metageneration
+            .is_none_or(|m| Some(m) == metageneration)
+        && preconditions
+            .metageneration_not
+            .is_none_or(|m| metageneration.is_some_and(|live| m != live));
+    holds.then_some(()).ok_or(Kind::Precondition)
+}
+
+/// The bytes in pieces of odd lengths, so that nobody can take one piece for the whole.
+fn pieces(mut bytes: Bytes) -> Vec<Result<Bytes>> {
+    let mut lengths = [1, 1_021, 4_099]
+        .into_iter()
+        .chain(std::iter::repeat(65_537));
+    let mut pieces = Vec::new();
+    while let Some(length) = lengths.next().filter(|_| !bytes.is_empty()) {
+        pieces.push(Ok(bytes.split_to(length.min(bytes.len()))));
+    }
+    pieces
+}
+
+fn clip(range: Option<&Range<u64>>, size: u64) -> Result<Range<u64>, Kind> {
+    match range {
+        None => Ok(0..size),
+        Some(range) if range.is_empty() => Err(Kind::Invalid),
+        Some(range) if range.start >= size => Err(Kind::OutOfRange),
+        Some(range) => Ok(range.start..range.end.min(size)),
+    }
+}
+
+fn slice(bytes: &Bytes, range: &Range<u64>) -> Bytes {
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "clipped to the length of bytes in memory"
+    )]
+    bytes.slice(range.start as usize..range.end as usize)
+}
+
+impl fmt::Debug for FakeStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FakeStore")
+            .field("objects", &self.state.lock().live.len())
+            .finish_non_exhaustive()
+    }
+}
+
+#[async_trait]
+impl Store for FakeStore {
+    async fn bucket(&self) -> Result<Bucket> {
+        self.state.lock().calls.count(Method::Bucket);
+        Ok(Bucket {
+            location: "US".to_owned(),
+            storage_class: "STANDARD".to_owned(),
+            hierarchical: false,
+        })
+    }
+
+    async fn stat(&self, name: &ObjectName) -> Result<Object> {
+        self.call(Method::Stat, name, |state| {
+            let entry = state.entry(name, &Preconditions::default())?;
+            Ok(entry.object.clone())
+        })
+    }
+
+    async fn list(&self, request: &ListRequest) -> Result<ListPage> {
+        let mut state = self.state.lock();
+        state.calls.count(Method::List);
+        listing::page(&state.live, request)
+            .ok_or_else(|| error(Method::List, &request.prefix, Kind::Invalid))
+    }
+
+    async fn read(&self, request: &ReadRequest) -> Result<Read> {
+        let (entry, range) = self.call(Method::Read, &request.name, |state| {
+            let live = state.live.get(&request.name).ok_or(Kind::NotFound)?;
+            if request
+                .generation
+                .is_some_and(|g| g != live.object.generation)
+            {
+                return Err(Kind::NotFound);
+            }
+            check(&request.preconditions, Some(&live.object))?;
+            let range = clip(request.range.as_ref(), live.object.size)?;
+            Ok((live.clone(), range))
+        })?;
+        Ok(Read {
+            generation: entry.object.generation,
+            metageneration: entry.object.metageneration,
+            size: entry.object.size,
+            crc32c: entry.object.crc32c,
+            body: stream::iter(pieces(slice(&entry.bytes, &range))).boxed(),
+            range,
+        })
+    }
+
+    async fn write(&self, request: &WriteRequest, body: Bytes) -> Result<Object> {
+        self.call(Method::Write, &request.name, |state| {
+            state.check_target(&request.name, &request.preconditions)?;
+            Ok(state.publish(&request.name, request.attributes.clone(), body, None))
+        })
+    }
+
+    async fn upload(&self, request: &WriteRequest) -> Result<Box<dyn Upload>> {
+        self.call(Method::Upload, &request.name, |state| {
+            state.check_target(&request.name, &request.preconditions)
+        })?;
+        Ok(Box::new(FakeUpload {
+            store: self.clone(),
+            request: request.clone(),
+            phase: Phase::Open(BytesMut::new()),
+        }))
+    }
+
+    async fn patch(
+        &self,
+        name: &ObjectName,
+        patch: &Patch,
+        preconditions: &Preconditions,
+    ) -> Result<Object> {
+        self.call(Method::Patch, name, |state| {
+            state.entry(name, preconditions)?;
+            let now = state.now();
+            let entry = state.live.get_mut(name).ok_or(Kind::NotFound)?;
+            apply(patch, &mut entry.object.attributes);
+            entry.object.metageneration.0 += 1;
+            entry.object.updated = now;
+            Ok(entry.object.clone())
+        })
+    }
+
+    async fn delete(&self, name: &ObjectName, preconditions: &Preconditions) -> Result<()> {
+        self.call(Method::Delete, name, |state| {
+            state.entry(name, preconditions)?;
+            state.live.remove(name);
+            Ok(())
+        })
+    }
+
+    async fn compose(&self, request: &WriteRequest, sources: &[ComposeSource]) -> Result<Object> {
+        self.call(Method::Compose, &request.name, |state| {
+            if !(1..=32).contains(&sources.len()) {
+                return Err(Kind::Invalid);
+            }
+            state.check_target(&request.name, &request.preconditions)?;
+            let mut bytes = BytesMut::new();
+            let mut components = 0;
+            for source in sources {
+                let preconditions = Preconditions {
+                    generation: source.generation,
+                    ..Preconditions::default()
+                };
+                let entry = state.entry(&source.name, &preconditions)?;
+                bytes.extend_from_slice(&entry.bytes);
+                components += entry.object.component_count.unwrap_or(1);
+            }
+            let attributes = request.attributes.clone();
+            Ok(state.publish(&request.name, attributes, bytes.freeze(), Some(components)))
+        })
+    }
+
+    async fn copy(&self, request: &TransferRequest) -> Result<Object> {
+        self.call(Method::Copy, &request.source, |state| {
+            transfer(state, request)
+        })
+    }
+
+    async fn rename(&self, request: &TransferRequest) -> Result<Object> {
+        self.call(Method::Rename, &request.source, |state| {
+            if request.source == request.target {
+                return Err(Kind::Invalid);
+            }
+            let object = transfer(state, request)?;
+            state.live.remove(&request.source);
+            Ok(object)
+        })
+    }
+}
+
+fn transfer(state: &mut State, request: &TransferRequest) -> Result<Object, Kind> {
+    let source = state
+        .entry(&request.source, &request.source_preconditions)?
+        .clone();
+    state.check_target(&request.target, &request.target_preconditions)?;
+    Ok(state.publish(
+        &request.target,
+        source.object.attributes,
+        source.bytes,
+        source.object.component_count,
+    ))
+}
+
+fn apply(patch: &Patch, attributes: &mut Attributes) {
+    if let Some(content_type) = &patch.content_type {
+        attributes.content_type = Some(content_type.clone());
+    }
+    for (key, value) in &patch.metadata {
+        match value {
+            Some(value) => attributes.metadata.insert(key.clone(), value.clone()),
+            None => attributes.metadata.remove(key),
+        };
+    }
+}
+
+struct FakeUpload {
+    store: FakeStore,
+    request: WriteRequest,
+    phase: Phase,
+}
+
+enum Phase {
+    Open(BytesMut),
+    Finished,
+    Failed(Kind),
+}
+
+impl FakeUpload {
+    fn closed(&self, method: Method, kind: Kind) -> Error {
+        error(method, &self.request.name, kind)
+    }
+}
+
+impl fmt::Debug for FakeUpload {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FakeUpload")
+            .field("request", &self.request)
+            .finish_non_exhaustive()
+    }
+}
+
+#[async_trait]
+impl Upload for FakeUpload {
+    async fn write(&mut self, bytes: Bytes) -> Result<()> {
+        self.store.state.lock().calls.count(Method::UploadWrite);
+        match &mut self.phase {
+            Phase::Open(written) => {
+                written.extend_from_slice(&bytes);
+                Ok(())
+            }
+            Phase::Finished => Err(self.closed(Method::UploadWrite, Kind::Invalid)),
+            Phase::Failed(kind) => Err(error(Method::UploadWrite, &self.request.name, *kind)),
+        }
+    }
+
+    async fn finish(&mut self) -> Result<Object> {
+        let request = &self.request;
+        let phase = &mut self.phase;
+        self.store
+            .call(Method::UploadFinish, &request.name, |state| {
+                let written = match phase {
+                    Phase::Open(written) => written.split().freeze(),
+                    Phase::Finished => return Err(Kind::Invalid),
+                    Phase::Failed(kind) => return Err(*kind),
+                };
+                if let Err(kind) = state.check_target(&request.name, &request.preconditions) {
+                    *phase = Phase::Failed(kind);
+                    return Err(kind);
+                }
+                *phase = Phase::Finished;
+                Ok(state.publish(&request.name, request.attributes.clone(), written, None))
+            })
+    }
+
+    async fn cancel(&mut self) {
+        self.store.state.lock().calls.count(Method::UploadCancel);
+        if let Phase::Open(_) = self.phase {
+            self.phase = Phase::Failed(Kind::Canceled);
+        }
+    }
+}

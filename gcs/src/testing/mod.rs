@@ -1,1 +1,0 @@
-//! Doubles of a store, and the contract suite that every store passes.
