@@ -1,0 +1,510 @@
+//! The command line: which role, which settings, and the help, all from the table in [`params`].
+
+use std::collections::HashMap;
+use std::ffi::OsString;
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::{Arg, ArgAction, ArgMatches, Command};
+
+use crate::exit::{Exit, Failure};
+use crate::params::{self, Kind, Param, Role, Value};
+
+/// What the user asked for.
+#[derive(Debug)]
+pub enum Invocation {
+    /// Print this to standard output and end well.
+    Print(String),
+    /// Run a role.
+    Run(Role, Settings),
+}
+
+/// The settings of one invocation, every one of the role's in its accepted form.
+#[derive(Debug, Default)]
+pub struct Settings {
+    values: HashMap<&'static str, (Vec<Value>, Origin)>,
+    /// Arguments that are no flags.
+    pub arguments: Vec<String>,
+    /// What `-o` said besides settings: options for the kernel's mount.
+    pub mount_options: Vec<String>,
+}
+
+/// Where a value came from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Origin {
+    /// The table.
+    Default,
+    /// This environment variable.
+    Environment(&'static str),
+    /// The command line.
+    Flag,
+}
+
+/// `-o` options that are the kernel's or the boot system's, not ours.
+const MOUNT_OPTIONS: &[&str] = &[
+    "ro",
+    "rw",
+    "allow_other",
+    "default_permissions",
+    "nosuid",
+    "suid",
+    "nodev",
+    "dev",
+    "noexec",
+    "exec",
+    "noatime",
+    "atime",
+    "sync",
+    "async",
+    "dirsync",
+    "_netdev",
+    "auto",
+    "noauto",
+    "user",
+    "nofail",
+    "defaults",
+];
+
+const ABOUT: &str = "Mounts a Google Cloud Storage bucket as a directory.";
+
+const OVERVIEW: &str = "\
+Mounts a Google Cloud Storage bucket as a directory.
+
+Usage:
+  gcsmount [mount] [flags] BUCKET DIR   mount one bucket
+  gcsmount demo [flags] [DIR]           everything on this machine, no account needed
+  gcsmount emulator [flags]             Cloud Storage, STS and a metadata trap on one port
+
+  gcsmount ROLE --help                  the flags of a role
+  gcsmount --version
+
+Unmount with `fusermount3 -u DIR` or by ending the process with SIGTERM.
+A bucket named like a role needs the word `mount` before it.
+";
+
+/// Reads a command line; `variable` looks up the environment.
+///
+/// # Errors
+/// [`Exit::Usage`], naming every flag and value that is wrong.
+pub fn parse(
+    args: impl IntoIterator<Item = OsString>,
+    variable: impl Fn(&str) -> Option<String>,
+) -> Result<Invocation, Failure> {
+    let mut args: Vec<OsString> = args.into_iter().collect();
+    match args.get(1).and_then(|a| a.to_str()) {
+        None | Some("-h" | "--help" | "help") => return Ok(Invocation::Print(OVERVIEW.into())),
+        Some("-V" | "--version" | "version") => return Ok(Invocation::Print(version())),
+        Some("mount" | "demo" | "emulator") => {}
+        _ => args.insert(1, "mount".into()),
+    }
+    let (name, mut matches) = match command().try_get_matches_from(args) {
+        Ok(mut matches) => matches.remove_subcommand().unwrap_or_default(),
+        Err(error) if !error.use_stderr() => return Ok(Invocation::Print(error.to_string())),
+        Err(error) => return Err(Failure::new(Exit::Usage, usage_sentence(&error))),
+    };
+    let role = match name.as_str() {
+        "demo" => Role::Demo,
+        "emulator" => Role::Emulator,
+        _ => Role::Mount,
+    };
+    Settings::collect(role, &mut matches, variable).map(|s| Invocation::Run(role, s))
+}
+
+fn version() -> String {
+    format!("gcsmount {}\n", env!("CARGO_PKG_VERSION"))
+}
+
+/// Clap's message without its usage block: one sentence, and where to look.
+fn usage_sentence(error: &clap::Error) -> String {
+    let text = error.to_string();
+    let first = text.lines().next().unwrap_or_default();
+    let sentence = first.strip_prefix("error: ").unwrap_or(first);
+    let tip = text.lines().find_map(|l| l.trim().strip_prefix("tip: "));
+    match tip {
+        Some(tip) => format!("{sentence}; {tip}"),
+        None => format!("{sentence}; see gcsmount --help"),
+    }
+}
+
+fn command() -> Command {
+    Command::new("gcsmount")
+        .about(ABOUT)
+        .disable_help_subcommand(true)
+        .subcommand_required(true)
+        .subcommand(
+            role_command("mount", Role::Mount, "Mount a bucket on a directory.")
+                .override_usage("gcsmount [mount] [flags] BUCKET DIR")
+                .arg(
+                    Arg::new("o")
+                        .short('o')
+                        .value_name("OPTIONS")
+                        .action(ArgAction::Append)
+                        .help("Mount options (ro, allow_other, ...) or any flag above as name=value")
+                        .help_heading(params::Group::Process.title()),
+                ),
+        )
+        .subcommand(
+            role_command(
+                "demo",
+                Role::Demo,
+                "Emulator, token service, rotating token and mount on this machine, with a tour that checks each step.",
+            )
+            .override_usage("gcsmount demo [flags] [DIR]"),
+        )
+        .subcommand(
+            role_command(
+                "emulator",
+                Role::Emulator,
+                "Cloud Storage, the Security Token Service and a metadata server that nobody should ask, on one port.",
+            )
+            .override_usage("gcsmount emulator [flags]"),
+        )
+}
+
+fn role_command(name: &'static str, role: Role, about: &'static str) -> Command {
+    let command = Command::new(name)
+        .about(about)
+        .arg(Arg::new("arguments").num_args(0..).hide(true));
+    params::of(role).fold(command, |command, param| command.arg(arg(param)))
+}
+
+fn arg(param: &'static Param) -> Arg {
+    let mut help = param.help.to_owned();
+    match param.default {
+        Some(default) if param.kind != Kind::Switch => {
+            let _ = write!(help, " [default: {default}]");
+        }
+        _ => {}
+    }
+    if let Some(env) = param.env {
+        let _ = write!(help, " [env: {env}]");
+    }
+    let arg = Arg::new(param.flag)
+        .long(param.flag)
+        .value_name(param.kind.value_name())
+        .help(help)
+        .help_heading(param.group.title())
+        .hide(param.hidden)
+        .action(ArgAction::Append)
+        .allow_hyphen_values(matches!(param.kind, Kind::Id));
+    match param.kind {
+        Kind::Switch => arg
+            .num_args(0..=1)
+            .require_equals(true)
+            .default_missing_value("true")
+            .hide_possible_values(true),
+        _ => arg.num_args(1),
+    }
+}
+
+impl Settings {
+    fn collect(
+        role: Role,
+        matches: &mut ArgMatches,
+        variable: impl Fn(&str) -> Option<String>,
+    ) -> Result<Self, Failure> {
+        let mut given: HashMap<&'static str, Vec<String>> = HashMap::new();
+        let mut settings = Self {
+            arguments: matches
+                .remove_many("arguments")
+                .into_iter()
+                .flatten()
+                .collect(),
+            ..Self::default()
+        };
+        let mut wrong = Vec::new();
+        for param in params::of(role) {
+            if let Some(texts) = matches.remove_many::<String>(param.flag) {
+                given.insert(param.flag, texts.collect());
+            }
+        }
+        if role == Role::Mount {
+            let options: Vec<String> = matches.remove_many("o").into_iter().flatten().collect();
+            settings.read_options(&options, &mut given, &mut wrong);
+        }
+        for param in params::of(role) {
+            let (texts, origin) = match (given.remove(param.flag), param.env) {
+                (Some(texts), _) => (texts, Origin::Flag),
+                (None, Some(env)) if variable(env).is_some_and(|v| !v.is_empty()) => (
+                    variable(env).into_iter().collect(),
+                    Origin::Environment(env),
+                ),
+                (None, _) => (
+                    param.default.map(Into::into).into_iter().collect(),
+                    Origin::Default,
+                ),
+            };
+            settings.store(param, &texts, origin, &mut wrong);
+        }
+        if wrong.is_empty() {
+            Ok(settings)
+        } else {
+            Err(Failure::new(Exit::Usage, wrong.join("; ")))
+        }
+    }
+
+    fn store(
+        &mut self,
+        param: &'static Param,
+        texts: &[String],
+        origin: Origin,
+        wrong: &mut Vec<String>,
+    ) {
+        if texts.len() > 1 && !param.repeatable && texts.iter().any(|t| *t != texts[0]) {
+            wrong.push(format!(
+                "--{} is given twice with different values",
+                param.flag
+            ));
+            return;
+        }
+        let mut values = Vec::new();
+        for text in texts {
+            match param.kind.parse(text) {
+                Ok(value) => values.push(value),
+                Err(expected) => {
+                    let at = match origin {
+                        Origin::Environment(name) => format!("{name} in the environment"),
+                        Origin::Flag | Origin::Default => format!("--{}", param.flag),
+                    };
+                    wrong.push(format!("{at} is {text:?}, expected {expected}"));
+                }
+            }
+        }
+        if !values.is_empty() {
+            self.values.insert(param.flag, (values, origin));
+        }
+    }
+
+    /// Sorts `-o` words into settings, mount options and mistakes.
+    fn read_options(
+        &mut self,
+        options: &[String],
+        given: &mut HashMap<&'static str, Vec<String>>,
+        wrong: &mut Vec<String>,
+    ) {
+        for word in options
+            .iter()
+            .flat_map(|o| o.split(','))
+            .filter(|w| !w.is_empty())
+        {
+            let (name, value) = word.split_once('=').unwrap_or((word, "true"));
+            if MOUNT_OPTIONS.contains(&name) || name.starts_with("x-") {
+                self.mount_options.push(word.to_owned());
+            } else if let Some(param) = params::find(Role::Mount, name) {
+                given.entry(param.flag).or_default().push(value.to_owned());
+            } else {
+                wrong.push(format!("-o {name} is neither a mount option nor a flag"));
+            }
+        }
+    }
+
+    fn first(&self, flag: &str) -> Option<&Value> {
+        self.values.get(flag).and_then(|(values, _)| values.first())
+    }
+
+    /// Where the value of `flag` came from.
+    #[must_use]
+    pub fn origin(&self, flag: &str) -> Origin {
+        self.values
+            .get(flag)
+            .map_or(Origin::Default, |(_, origin)| *origin)
+    }
+
+    /// A [`Kind::Switch`].
+    #[must_use]
+    pub fn switch(&self, flag: &str) -> bool {
+        matches!(self.first(flag), Some(Value::Switch(true)))
+    }
+
+    /// A text of any form.
+    #[must_use]
+    pub fn text(&self, flag: &str) -> Option<&str> {
+        match self.first(flag) {
+            Some(Value::Text(text)) => Some(text),
+            _ => None,
+        }
+    }
+
+    /// Every text that was given for a repeatable setting.
+    pub fn texts<'a>(&'a self, flag: &str) -> impl Iterator<Item = &'a str> + use<'a> {
+        let values = self.values.get(flag).map(|(values, _)| values.as_slice());
+        values.unwrap_or_default().iter().filter_map(|v| match v {
+            Value::Text(text) => Some(text.as_str()),
+            _ => None,
+        })
+    }
+
+    /// A [`Kind::Path`].
+    #[must_use]
+    pub fn path(&self, flag: &str) -> Option<&Path> {
+        match self.first(flag) {
+            Some(Value::Path(path)) => Some(path.as_path()),
+            _ => None,
+        }
+    }
+
+    /// A [`Kind::Duration`]; zero where there is none.
+    #[must_use]
+    pub fn duration(&self, flag: &str) -> Duration {
+        match self.first(flag) {
+            Some(Value::Duration(duration)) => *duration,
+            _ => Duration::ZERO,
+        }
+    }
+
+    /// A [`Kind::Mode`], [`Kind::Id`] or [`Kind::Mebibytes`].
+    #[must_use]
+    pub fn number(&self, flag: &str) -> Option<i64> {
+        match self.first(flag) {
+            Some(Value::Number(number)) => Some(*number),
+            _ => None,
+        }
+    }
+
+    /// A path argument, made absolute.
+    ///
+    /// # Errors
+    /// [`Exit::Usage`] where it is empty.
+    pub fn path_argument(&self, index: usize) -> Result<Option<PathBuf>, Failure> {
+        self.arguments
+            .get(index)
+            .map(|text| {
+                std::path::absolute(text).map_err(|_| {
+                    Failure::new(
+                        Exit::Usage,
+                        format!("{text:?} is not a path to a directory"),
+                    )
+                })
+            })
+            .transpose()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run(line: &str, env: &[(&str, &str)]) -> Result<(Role, Settings), Failure> {
+        let args = std::iter::once("gcsmount")
+            .chain(line.split_whitespace())
+            .map(OsString::from);
+        let variable = |name: &str| {
+            env.iter()
+                .find(|(n, _)| *n == name)
+                .map(|(_, v)| (*v).to_owned())
+        };
+        match parse(args, variable)? {
+            Invocation::Run(role, settings) => Ok((role, settings)),
+            Invocation::Print(text) => panic!("printed {text}"),
+        }
+    }
+
+    fn usage(line: &str, env: &[(&str, &str)]) -> String {
+        let failure = run(line, env).unwrap_err();
+        assert_eq!(failure.exit, Exit::Usage);
+        failure.sentence
+    }
+
+    #[test]
+    fn the_word_mount_may_be_left_out() {
+        for line in [
+            "bkt /mnt --foreground",
+            "mount bkt /mnt --foreground",
+            "--foreground bkt /mnt",
+        ] {
+            let (role, settings) = run(line, &[]).unwrap();
+            assert_eq!(role, Role::Mount);
+            assert_eq!(settings.arguments, ["bkt", "/mnt"]);
+            assert!(settings.switch("foreground"), "{line}");
+        }
+    }
+
+    #[test]
+    fn a_bucket_named_like_a_role_needs_the_word() {
+        let (role, settings) = run("mount demo /mnt", &[]).unwrap();
+        assert_eq!(
+            (role, settings.arguments[0].as_str()),
+            (Role::Mount, "demo")
+        );
+        assert_eq!(run("demo /mnt", &[]).unwrap().0, Role::Demo);
+    }
+
+    #[test]
+    fn a_flag_beats_the_environment() {
+        let env = [("STORAGE_EMULATOR_HOST", "http://127.0.0.1:1")];
+        let (_, settings) = run("b /m", &env).unwrap();
+        assert_eq!(settings.text("custom-endpoint"), Some("http://127.0.0.1:1"));
+        assert_eq!(
+            settings.origin("custom-endpoint"),
+            Origin::Environment("STORAGE_EMULATOR_HOST")
+        );
+        let (_, settings) = run("b /m --custom-endpoint http://127.0.0.1:2", &env).unwrap();
+        assert_eq!(settings.text("custom-endpoint"), Some("http://127.0.0.1:2"));
+        assert_eq!(settings.origin("custom-endpoint"), Origin::Flag);
+    }
+
+    #[test]
+    fn fstab_options_are_flags_too() {
+        let (_, settings) = run(
+            "b /m -o ro,token_file=/t,uid=5,_netdev,x-systemd.automount -o foreground",
+            &[],
+        )
+        .unwrap();
+        assert_eq!(
+            settings.mount_options,
+            ["ro", "_netdev", "x-systemd.automount"]
+        );
+        assert_eq!(settings.path("token-file"), Some(Path::new("/t")));
+        assert_eq!(settings.number("uid"), Some(5));
+        assert!(settings.switch("foreground"));
+    }
+
+    #[test]
+    fn everything_wrong_is_said_at_once() {
+        let text = usage(
+            "b /m --uid=me --file-mode 9 -o nope",
+            &[("STORAGE_EMULATOR_HOST", "x")],
+        );
+        for part in [
+            "--uid is \"me\"",
+            "--file-mode is \"9\"",
+            "-o nope",
+            "STORAGE_EMULATOR_HOST in the environment",
+        ] {
+            assert!(text.contains(part), "{part} in {text}");
+        }
+        assert!(usage("b /m --token-file /a --token-file /b", &[]).contains("twice"));
+        assert!(run("b /m --token-file /a --token-file /a", &[]).is_ok());
+    }
+
+    #[test]
+    fn an_unknown_flag_is_one_line() {
+        let text = usage("b /m --token-fil /a", &[]);
+        assert!(
+            text.contains("--token-fil") && text.contains("'--token-file'"),
+            "{text}"
+        );
+        assert_eq!(text.lines().count(), 1);
+    }
+
+    #[test]
+    fn help_fits_a_screen() {
+        for role in ["", "mount", "demo", "emulator"] {
+            let args = ["gcsmount", role, "--help"]
+                .into_iter()
+                .filter(|a| !a.is_empty())
+                .map(OsString::from);
+            match parse(args, |_| None).unwrap() {
+                Invocation::Print(text) => {
+                    assert!(
+                        text.lines().count() <= 50,
+                        "{role}: {} lines",
+                        text.lines().count()
+                    );
+                }
+                Invocation::Run(..) => panic!("ran"),
+            }
+        }
+    }
+}

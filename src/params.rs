@@ -1,0 +1,532 @@
+//! Every setting, in one table.
+//!
+//! The command line, the environment and `-o` options are read through [`PARAMS`], and the help is printed from it;
+//! adding a setting is adding a row. Names follow gcsfuse where it has the setting. What a row's text means is decided
+//! here once, by its [`Kind`]; what its value does is decided where it is used.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// What the text of a setting must look like, and what it becomes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// `true` or `false`; a flag without a value is `true`.
+    Switch,
+    /// Any text.
+    Text,
+    /// A path, made absolute when it is read.
+    Path,
+    /// An `http` or `https` URL.
+    Url,
+    /// `90s`, `1m30s`, `500ms`; a bare number is seconds.
+    Duration,
+    /// Permission bits in octal.
+    Mode,
+    /// A user or group id; `-1` stands for the process's own.
+    Id,
+    /// A size in MiB.
+    Mebibytes,
+    /// `IP:PORT`.
+    Address,
+    /// One of the words.
+    Word(&'static [&'static str]),
+}
+
+/// A setting's value.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Value {
+    /// Of a [`Kind::Switch`].
+    Switch(bool),
+    /// Of a [`Kind::Text`], [`Kind::Url`], [`Kind::Address`] or [`Kind::Word`].
+    Text(String),
+    /// Of a [`Kind::Path`].
+    Path(PathBuf),
+    /// Of a [`Kind::Duration`].
+    Duration(Duration),
+    /// Of a [`Kind::Mode`], [`Kind::Id`] or [`Kind::Mebibytes`].
+    Number(i64),
+}
+
+impl Kind {
+    /// Reads `text`.
+    ///
+    /// # Errors
+    /// The accepted form, in words that complete "expected ...".
+    pub fn parse(self, text: &str) -> Result<Value, String> {
+        match self {
+            Self::Switch => match text {
+                "true" | "" => Ok(Value::Switch(true)),
+                "false" => Ok(Value::Switch(false)),
+                _ => Err("true or false".into()),
+            },
+            Self::Text if text.is_empty() => Err("some text".into()),
+            Self::Text => Ok(Value::Text(text.into())),
+            Self::Path => std::path::absolute(text)
+                .map(Value::Path)
+                .map_err(|_| "a path".into()),
+            Self::Url => match text.parse::<http::Uri>() {
+                Ok(uri) if matches!(uri.scheme_str(), Some("http" | "https")) => {
+                    Ok(Value::Text(text.into()))
+                }
+                _ => Err(
+                    "a URL such as https://storage.googleapis.com or http://127.0.0.1:9000".into(),
+                ),
+            },
+            Self::Duration => parse_duration(text)
+                .map(Value::Duration)
+                .ok_or_else(|| "a duration such as 500ms, 90s or 1m30s".into()),
+            Self::Mode => match i64::from_str_radix(text, 8) {
+                Ok(mode @ 0..=0o777) => Ok(Value::Number(mode)),
+                _ => Err("permission bits in octal, such as 644".into()),
+            },
+            Self::Id => match text.parse::<i64>() {
+                Ok(id) if (-1..=i64::from(u32::MAX) - 1).contains(&id) => Ok(Value::Number(id)),
+                _ => Err("a numeric id, or -1 for the mounting process's own".into()),
+            },
+            Self::Mebibytes => match text.parse::<i64>() {
+                Ok(size @ 16..=1_048_576) => Ok(Value::Number(size)),
+                _ => Err("a whole number of MiB, 16 or more".into()),
+            },
+            Self::Address => text
+                .parse::<std::net::SocketAddr>()
+                .map(|_| Value::Text(text.into()))
+                .map_err(|_| {
+                    "an address and port such as 127.0.0.1:9000 (port 0 takes a free one)".into()
+                }),
+            Self::Word(words) if words.contains(&text) => Ok(Value::Text(text.into())),
+            Self::Word(words) => Err(format!("one of {}", words.join(", "))),
+        }
+    }
+
+    /// What stands for the value in the help.
+    #[must_use]
+    pub fn value_name(self) -> &'static str {
+        match self {
+            Self::Switch => "BOOL",
+            Self::Text => "TEXT",
+            Self::Path => "PATH",
+            Self::Url => "URL",
+            Self::Duration => "DURATION",
+            Self::Mode => "OCTAL",
+            Self::Id => "ID",
+            Self::Mebibytes => "MIB",
+            Self::Address => "ADDR:PORT",
+            Self::Word(_) => "WORD",
+        }
+    }
+}
+
+/// A duration written as Go writes it, since that is what gcsfuse's users have in their files; `None` where it is not one.
+fn parse_duration(text: &str) -> Option<Duration> {
+    if let Ok(seconds) = text.parse::<u32>() {
+        return Some(Duration::from_secs(seconds.into()));
+    }
+    let mut rest = text;
+    let mut total = Duration::ZERO;
+    while !rest.is_empty() {
+        let digits = rest.find(|c: char| !c.is_ascii_digit())?;
+        let number: u32 = rest[..digits].parse().ok()?;
+        rest = &rest[digits..];
+        let unit_end = rest
+            .find(|c: char| c.is_ascii_digit())
+            .unwrap_or(rest.len());
+        let unit = match &rest[..unit_end] {
+            "ms" => Duration::from_millis(1),
+            "s" => Duration::from_secs(1),
+            "m" => Duration::from_secs(60),
+            "h" => Duration::from_secs(3600),
+            _ => return None,
+        };
+        total = total.checked_add(unit.checked_mul(number)?)?;
+        rest = &rest[unit_end..];
+    }
+    (!text.is_empty()).then_some(total)
+}
+
+/// A command that takes settings.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Role {
+    /// `gcsmount mount`.
+    Mount,
+    /// `gcsmount demo`.
+    Demo,
+    /// `gcsmount emulator`.
+    Emulator,
+}
+
+/// Where a setting stands in the help.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Group {
+    /// Who asks.
+    Identity,
+    /// Whom it asks, and how patiently.
+    Connection,
+    /// How the files look.
+    Files,
+    /// How the process runs.
+    Process,
+    /// What the command itself does.
+    Command,
+}
+
+impl Group {
+    /// The heading in the help.
+    #[must_use]
+    pub fn title(self) -> &'static str {
+        match self {
+            Self::Identity => "Identity",
+            Self::Connection => "Connection",
+            Self::Files => "Files",
+            Self::Process => "Process",
+            Self::Command => "Options",
+        }
+    }
+}
+
+/// One setting.
+#[derive(Debug)]
+pub struct Param {
+    /// Name on the command line, without dashes.
+    pub flag: &'static str,
+    /// Form of its text.
+    pub kind: Kind,
+    /// Text of its value where nobody gives one; `None`: it has none then.
+    pub default: Option<&'static str>,
+    /// Environment variable that is read where no flag is given.
+    pub env: Option<&'static str>,
+    /// The commands that take it.
+    pub roles: &'static [Role],
+    /// Where it stands in the help.
+    pub group: Group,
+    /// Whether it may be given more than once.
+    pub repeatable: bool,
+    /// Whether the help keeps quiet about it.
+    pub hidden: bool,
+    /// One line for the help.
+    pub help: &'static str,
+}
+
+const ROW: Param = Param {
+    flag: "",
+    kind: Kind::Text,
+    default: None,
+    env: None,
+    roles: &[Role::Mount],
+    group: Group::Command,
+    repeatable: false,
+    hidden: false,
+    help: "",
+};
+
+/// The table. Rows stand in the order of the help.
+pub const PARAMS: &[Param] = &[
+    Param {
+        flag: "token-file",
+        kind: Kind::Path,
+        group: Group::Identity,
+        help: "Service-account token that kubelet projects; exchanged at STS",
+        ..ROW
+    },
+    Param {
+        flag: "identity-pool",
+        group: Group::Identity,
+        help: "Workload identity pool, PROJECT.svc.id.goog; else read from the token",
+        ..ROW
+    },
+    Param {
+        flag: "identity-provider",
+        group: Group::Identity,
+        help: "Identity provider of the pool; else read from the token",
+        ..ROW
+    },
+    Param {
+        flag: "sts-endpoint",
+        kind: Kind::Url,
+        default: Some("https://sts.googleapis.com"),
+        group: Group::Identity,
+        help: "Security Token Service",
+        ..ROW
+    },
+    Param {
+        flag: "anonymous-access",
+        kind: Kind::Switch,
+        default: Some("false"),
+        group: Group::Identity,
+        help: "Send no identity at all",
+        ..ROW
+    },
+    Param {
+        flag: "custom-endpoint",
+        kind: Kind::Url,
+        env: Some("STORAGE_EMULATOR_HOST"),
+        group: Group::Connection,
+        help: "Storage service [default: https://storage.googleapis.com]",
+        ..ROW
+    },
+    Param {
+        flag: "billing-project",
+        group: Group::Connection,
+        help: "Project that pays where the requester pays",
+        ..ROW
+    },
+    Param {
+        flag: "mount-retry-timeout",
+        kind: Kind::Duration,
+        default: Some("60s"),
+        group: Group::Connection,
+        help: "How long to go on when the service is out of reach at the start",
+        ..ROW
+    },
+    Param {
+        flag: "uid",
+        kind: Kind::Id,
+        default: Some("-1"),
+        group: Group::Files,
+        help: "Owner of every file; -1: whoever mounts",
+        ..ROW
+    },
+    Param {
+        flag: "gid",
+        kind: Kind::Id,
+        default: Some("-1"),
+        group: Group::Files,
+        help: "Group of every file; -1: that of whoever mounts",
+        ..ROW
+    },
+    Param {
+        flag: "file-mode",
+        kind: Kind::Mode,
+        default: Some("644"),
+        group: Group::Files,
+        help: "Permission bits of files",
+        ..ROW
+    },
+    Param {
+        flag: "dir-mode",
+        kind: Kind::Mode,
+        default: Some("755"),
+        group: Group::Files,
+        help: "Permission bits of directories",
+        ..ROW
+    },
+    Param {
+        flag: "metadata-cache-ttl",
+        kind: Kind::Duration,
+        default: Some("60s"),
+        group: Group::Files,
+        help: "How long names and sizes are believed without asking",
+        ..ROW
+    },
+    Param {
+        flag: "temp-dir",
+        kind: Kind::Path,
+        env: Some("TMPDIR"),
+        default: Some("/tmp"),
+        group: Group::Files,
+        help: "Where files are staged that are not written in order",
+        ..ROW
+    },
+    Param {
+        flag: "memory-limit",
+        kind: Kind::Mebibytes,
+        default: Some("128"),
+        group: Group::Process,
+        help: "Memory for file data: cache, readahead and uploads",
+        ..ROW
+    },
+    Param {
+        flag: "foreground",
+        kind: Kind::Switch,
+        default: Some("false"),
+        group: Group::Process,
+        help: "Stay in the foreground and log to standard error",
+        ..ROW
+    },
+    Param {
+        flag: "shutdown-timeout",
+        kind: Kind::Duration,
+        default: Some("30s"),
+        group: Group::Process,
+        help: "How long to go on saving what is unsaved when told to stop",
+        ..ROW
+    },
+    Param {
+        flag: "log-file",
+        kind: Kind::Path,
+        group: Group::Process,
+        help: "Where to log [default: standard error while in the foreground]",
+        ..ROW
+    },
+    Param {
+        flag: "log-severity",
+        kind: Kind::Word(&["trace", "debug", "info", "warning", "error", "off"]),
+        default: Some("info"),
+        group: Group::Process,
+        help: "The least severity that is logged",
+        ..ROW
+    },
+    Param {
+        flag: "die-with-parent",
+        kind: Kind::Switch,
+        default: Some("false"),
+        group: Group::Process,
+        hidden: true,
+        help: "Unmount and end when the process that started this one ends",
+        ..ROW
+    },
+    Param {
+        flag: "keep",
+        kind: Kind::Switch,
+        default: Some("false"),
+        roles: &[Role::Demo],
+        help: "Leave it mounted after the tour, until Ctrl-C",
+        ..ROW
+    },
+    Param {
+        flag: "soak",
+        kind: Kind::Duration,
+        default: Some("12s"),
+        roles: &[Role::Demo],
+        help: "How long to read and write across token expiries",
+        ..ROW
+    },
+    Param {
+        flag: "long",
+        kind: Kind::Switch,
+        default: Some("false"),
+        roles: &[Role::Demo],
+        help: "Read and write across token expiries for ten minutes",
+        ..ROW
+    },
+    Param {
+        flag: "listen",
+        kind: Kind::Address,
+        default: Some("127.0.0.1:9000"),
+        roles: &[Role::Emulator],
+        repeatable: true,
+        help: "Where to listen; the first is the endpoint that is printed",
+        ..ROW
+    },
+    Param {
+        flag: "auth",
+        kind: Kind::Word(&["required", "off"]),
+        default: Some("required"),
+        roles: &[Role::Emulator],
+        help: "Whether requests need a token that this STS issued",
+        ..ROW
+    },
+    Param {
+        flag: "bucket",
+        roles: &[Role::Emulator],
+        repeatable: true,
+        help: "A bucket to begin with",
+        ..ROW
+    },
+    Param {
+        flag: "mutation-limit",
+        default: Some("1/s:5"),
+        roles: &[Role::Emulator],
+        help: "Changes of one object: RATE/s:BURST, or off",
+        ..ROW
+    },
+    Param {
+        flag: "latency",
+        kind: Kind::Duration,
+        default: Some("0s"),
+        roles: &[Role::Emulator],
+        help: "Time before each answer begins",
+        ..ROW
+    },
+    Param {
+        flag: "stream-rate",
+        kind: Kind::Mebibytes,
+        roles: &[Role::Emulator],
+        help: "The most that one stream carries in a second",
+        ..ROW
+    },
+];
+
+/// The rows that `role` takes.
+pub fn of(role: Role) -> impl Iterator<Item = &'static Param> {
+    PARAMS.iter().filter(move |p| p.roles.contains(&role))
+}
+
+/// The row of `flag` for `role`; `_` may stand for `-`, as in fstab lines.
+#[must_use]
+pub fn find(role: Role, flag: &str) -> Option<&'static Param> {
+    let flag = flag.replace('_', "-");
+    of(role).find(|p| p.flag == flag)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    #[test]
+    fn every_row_is_whole() {
+        let mut seen = HashSet::new();
+        for p in PARAMS {
+            assert!(seen.insert(p.flag), "{} stands twice", p.flag);
+            assert!(
+                !p.help.is_empty() && p.help.len() <= 76,
+                "help of {}",
+                p.flag
+            );
+            if let Some(default) = p.default {
+                assert!(p.kind.parse(default).is_ok(), "default of {}", p.flag);
+            }
+        }
+    }
+
+    #[test]
+    fn texts_become_values() {
+        let d = |ms| Some(Value::Duration(Duration::from_millis(ms)));
+        let n = |n| Some(Value::Number(n));
+        let t = |s: &str| Some(Value::Text(s.into()));
+        let table = [
+            (Kind::Switch, "true", Some(Value::Switch(true))),
+            (Kind::Switch, "yes", None),
+            (Kind::Duration, "90", d(90_000)),
+            (Kind::Duration, "1m30s", d(90_000)),
+            (Kind::Duration, "500ms", d(500)),
+            (Kind::Duration, "", None),
+            (Kind::Duration, "5 s", None),
+            (Kind::Duration, "s", None),
+            (Kind::Duration, "-1s", None),
+            (Kind::Mode, "644", n(0o644)),
+            (Kind::Mode, "1000", None),
+            (Kind::Mode, "u+x", None),
+            (Kind::Id, "-1", n(-1)),
+            (Kind::Id, "-2", None),
+            (Kind::Id, "4294967295", None),
+            (Kind::Mebibytes, "15", None),
+            (Kind::Mebibytes, "128", n(128)),
+            (
+                Kind::Url,
+                "http://127.0.0.1:9000/storage/v1/",
+                t("http://127.0.0.1:9000/storage/v1/"),
+            ),
+            (Kind::Url, "127.0.0.1:9000", None),
+            (Kind::Url, "ftp://x", None),
+            (Kind::Address, "127.0.0.1:0", t("127.0.0.1:0")),
+            (Kind::Address, "localhost", None),
+            (Kind::Word(&["on", "off"]), "off", t("off")),
+            (Kind::Word(&["on", "off"]), "of", None),
+            (Kind::Path, "/x", Some(Value::Path("/x".into()))),
+            (Kind::Text, "", None),
+        ];
+        for (kind, text, value) in table {
+            assert_eq!(kind.parse(text).ok(), value, "{kind:?} {text:?}");
+        }
+    }
+
+    #[test]
+    fn an_underscore_is_a_dash() {
+        assert_eq!(
+            find(Role::Mount, "token_file").map(|p| p.flag),
+            Some("token-file")
+        );
+        assert!(find(Role::Emulator, "token-file").is_none());
+    }
+}
