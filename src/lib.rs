@@ -2,4 +2,6 @@
 
 pub mod cli;
 pub mod exit;
+pub mod identity;
 pub mod params;
+pub mod telemetry;

@@ -1,1 +1,3 @@
+//! The `gcsmount` program.
+
 fn main() {}
