@@ -469,3 +469,42 @@ impl Upload for FakeUpload {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::contract;
+
+    #[tokio::test]
+    async fn fake_keeps_the_contract() {
+        contract::run_all(|| async { Arc::new(FakeStore::new()) as Arc<dyn Store> }).await;
+    }
+
+    #[tokio::test]
+    async fn calls_are_counted_by_method() {
+        let store = FakeStore::new();
+        let object = store.put("o", "not counted");
+        store.stat(&object.name).await.unwrap();
+        store.stat(&object.name).await.unwrap();
+        store.list(&ListRequest::default()).await.unwrap();
+        assert_eq!(store.calls().of(Method::Stat), 2);
+        assert_eq!(store.calls().of(Method::List), 1);
+        assert_eq!(store.calls().total(), 3);
+        store.reset_calls();
+        assert_eq!(store.calls().total(), 0);
+    }
+
+    #[tokio::test]
+    async fn bodies_come_in_several_pieces() {
+        let store = FakeStore::new();
+        store.put("o", vec![7; 10]);
+        let request = ReadRequest {
+            name: ObjectName::parse("o").unwrap(),
+            generation: None,
+            range: None,
+            preconditions: Preconditions::default(),
+        };
+        let read = store.read(&request).await.unwrap();
+        assert_eq!(read.body.count().await, 2);
+    }
+}
