@@ -1,1 +1,3 @@
 //! gcsmount-fuse: the file system and its FUSE session.
+
+pub mod handle;

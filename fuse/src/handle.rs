@@ -1,0 +1,3 @@
+//! What an open file or directory is to the daemon.
+
+pub mod reader;
