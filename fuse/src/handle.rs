@@ -1,3 +1,1 @@
-//! What an open file or directory is to the daemon.
-
-pub mod reader;
+//! Open files and directories.

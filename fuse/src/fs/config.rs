@@ -1,0 +1,57 @@
+//! What the composition root decides about a file system.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Settings of one file system. [`FsConfig::default`] is what a mount without flags has.
+#[derive(Debug, Clone)]
+pub struct FsConfig {
+    /// Owner of everything.
+    pub uid: u32,
+    /// Group of everything.
+    pub gid: u32,
+    /// Permission bits of files and symbolic links' targets; 0644 by default.
+    pub file_mode: u16,
+    /// Permission bits of directories; 0755 by default.
+    pub dir_mode: u16,
+    /// How long what was learned of an object or a directory is believed, here and in the kernel; 60 s by default.
+    pub ttl: Duration,
+    /// Show only names below this prefix, as `only-dir` does; without a leading or trailing slash. `None`: the whole bucket.
+    pub only_dir: Option<String>,
+    /// Where files that are written out of order are staged; the system's temporary directory by default.
+    pub temp_dir: PathBuf,
+    /// The most bytes staged there at one time; 16 GiB by default. A write beyond gets ENOSPC.
+    pub staging_limit: u64,
+    /// The largest new content that is kept in memory until it is published, with one request; a larger one is
+    /// streamed or staged. 8 MiB by default.
+    pub buffer_limit: usize,
+    /// The most files that stream to the store at one time; further ones are staged. 16 by default.
+    pub max_streams: usize,
+    /// The longest that the kernel waits for an answer, and that one call of the store may take inside a longer
+    /// operation (publication, rename of a directory): 120 s by default. The caller then gets ETIMEDOUT.
+    pub deadline: Duration,
+    /// Names and attributes to remember beyond those that the kernel holds; 65,536 by default.
+    pub known_names: usize,
+    /// Objects asked for in one page of a listing; 5,000 by default, the store's largest.
+    pub list_page: u32,
+}
+
+impl Default for FsConfig {
+    fn default() -> Self {
+        Self {
+            uid: nix::unistd::getuid().as_raw(),
+            gid: nix::unistd::getgid().as_raw(),
+            file_mode: 0o644,
+            dir_mode: 0o755,
+            ttl: Duration::from_secs(60),
+            only_dir: None,
+            temp_dir: std::env::temp_dir(),
+            staging_limit: 16 << 30,
+            buffer_limit: 8 << 20,
+            max_streams: 16,
+            deadline: Duration::from_secs(120),
+            known_names: 65_536,
+            list_page: 5_000,
+        }
+    }
+}

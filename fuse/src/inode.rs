@@ -1,0 +1,1 @@
+//! What the kernel remembers of the tree.
