@@ -1,1 +1,47 @@
-//! gcsmount-auth: token broker: subject token to access token, kept fresh.
+//! The token broker: it turns the token that says who a workload is (a subject token, such as the
+//! one that Kubernetes projects into a pod) into an access token for Google Cloud, and keeps a valid
+//! one ready. No metadata server is asked for anything.
+//!
+//! A token takes five steps: a [`source`] reads the subject token afresh; its [`claims`] lead to the
+//! [`audience`]; the token service ([`sts`]) exchanges it; the [`broker`] publishes the result ahead
+//! of expiry, as a pure schedule says; the [`provider`] hands it to Google's client libraries. An
+//! [`exchange`] is the seam in the middle: whatever gets a token in one attempt can stand behind a
+//! broker.
+//!
+//! ```no_run
+//! # async fn example() -> Result<(), gcsmount_auth::Error> {
+//! use std::sync::Arc;
+//!
+//! use gcsmount_auth::{Broker, BrokerConfig, FileSource};
+//!
+//! let source = FileSource::new("/var/run/secrets/tokens/gcs/token");
+//! let broker = Broker::spawn(BrokerConfig::new(Arc::new(source)))?;
+//! broker.token().await?;
+//! println!("{:?}", broker.status());
+//! let credentials = broker.credentials(); // for `Storage::builder().with_credentials(..)`
+//! # drop(credentials);
+//! # Ok(())
+//! # }
+//! ```
+
+pub mod audience;
+pub mod broker;
+pub mod claims;
+pub mod clock;
+pub mod error;
+pub mod exchange;
+pub mod provider;
+mod schedule;
+pub mod secret;
+pub mod source;
+pub mod sts;
+pub mod token;
+
+pub use audience::Audience;
+pub use broker::{Broker, BrokerConfig, Status, Tuning};
+pub use error::{Error, Kind};
+pub use exchange::{Exchange, Federation, Grant, Identity, Timeouts};
+pub use provider::Provider;
+pub use source::{FileSource, Source};
+pub use sts::Endpoint;
+pub use token::AccessToken;

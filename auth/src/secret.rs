@@ -1,0 +1,151 @@
+//! Bytes that nobody may see: no `Display`, a `Debug` that shows nothing, and memory that is zeroed when the last owner lets go.
+//! What the HTTP stack copies into its own buffers is out of reach; every buffer that is ours is one of these.
+
+use std::fmt;
+
+use bytes::Bytes;
+use zeroize::Zeroizing;
+
+/// What `Debug` prints in place of a secret.
+const HIDDEN: &str = "[secret]";
+
+/// A subject token: the JWT that says who this process is, as the [source](crate::source) delivered it, trimmed.
+pub struct SubjectToken(Zeroizing<String>);
+
+impl SubjectToken {
+    /// Takes the token out of `text`, without the white space around it; `None` if nothing else is there. `text` is zeroed.
+    #[must_use]
+    pub fn new(text: String) -> Option<Self> {
+        let text = Zeroizing::new(text);
+        let token = text.trim();
+        (!token.is_empty()).then(|| Self(Zeroizing::new(token.to_owned())))
+    }
+
+    /// The token itself. Only for the request that it was made for.
+    #[must_use]
+    pub fn expose(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for SubjectToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(HIDDEN)
+    }
+}
+
+/// The text of an access token, as an issuer returned it.
+pub struct AccessSecret(Zeroizing<String>);
+
+impl AccessSecret {
+    /// Takes over `text`, whose memory is zeroed in the end.
+    #[must_use]
+    pub fn new(text: String) -> Self {
+        Self(Zeroizing::new(text))
+    }
+
+    /// The token itself.
+    #[must_use]
+    pub fn expose(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for AccessSecret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(HIDDEN)
+    }
+}
+
+/// Shared bytes whose memory is zeroed when the last clone is dropped, for interfaces that take [`Bytes`].
+pub(crate) fn zeroed_on_drop(secret: Vec<u8>) -> Bytes {
+    Bytes::from_owner(Zeroizing::new(secret))
+}
+
+/// Text from outside, made fit for a message: the pieces of `secret` are taken out, so is anything else that looks like a token or a
+/// key, control characters are escaped and the length is bounded.
+pub(crate) fn quotable(text: &str, secret: &str) -> String {
+    const LONGEST: usize = 400;
+    let mut shown = text.to_owned();
+    for piece in secret.split('.').filter(|piece| piece.len() >= 8) {
+        shown = shown.replace(piece, HIDDEN);
+    }
+    let shown = without_long_runs(&shown);
+    let mut quoted: String = shown.trim().escape_debug().take(LONGEST).collect();
+    // `escape_debug` is for literals; quotes need no escape in a sentence.
+    quoted = quoted.replace("\\\"", "\"").replace("\\'", "'");
+    if shown.len() > LONGEST {
+        quoted.push('…');
+    }
+    quoted
+}
+
+/// Replaces each run of more than 40 base64url characters. Names of pools and providers end at 32, a UUID is 36 long; tokens and
+/// signatures are longer.
+fn without_long_runs(text: &str) -> String {
+    const LONGEST_NAME: usize = 40;
+    let is_token_char = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
+    text.split_inclusive(|c| !is_token_char(c))
+        .map(|piece| {
+            let run = piece.trim_end_matches(|c| !is_token_char(c));
+            match run.len() > LONGEST_NAME {
+                true => format!("{HIDDEN}{}", &piece[run.len()..]),
+                false => piece.to_owned(),
+            }
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn debug_shows_nothing() {
+        let subject = SubjectToken::new(" aaa.bbb.ccc\n".into()).unwrap();
+        assert_eq!(subject.expose(), "aaa.bbb.ccc");
+        assert_eq!(
+            format!("{subject:?} {:?}", AccessSecret::new("ya29".into())),
+            "[secret] [secret]"
+        );
+    }
+
+    #[test]
+    fn white_space_is_no_token() {
+        assert!(SubjectToken::new(" \n\t".into()).is_none());
+    }
+
+    #[test]
+    fn an_echoed_token_is_taken_out_in_whole_and_in_pieces() {
+        let secret = "headerheader.payloadpayload.signature";
+        let echo = quotable(
+            "bad token headerheader.payloadpayload.signature or just signature",
+            secret,
+        );
+        assert!(
+            secret.split('.').all(|piece| !echo.contains(piece)),
+            "{echo}"
+        );
+    }
+
+    #[test]
+    fn anything_that_looks_like_a_token_is_taken_out() {
+        let text = format!(
+            "got {}, want //iam.googleapis.com/projects/1/x",
+            "A".repeat(41)
+        );
+        assert_eq!(
+            quotable(&text, ""),
+            "got [secret], want //iam.googleapis.com/projects/1/x"
+        );
+    }
+
+    #[test]
+    fn control_characters_are_escaped_and_length_is_bounded() {
+        assert_eq!(
+            quotable("a\nb\u{1b}[31m \"q\"", ""),
+            "a\\nb\\u{1b}[31m \"q\""
+        );
+        assert!(quotable(&"ab ".repeat(1000), "").chars().count() <= 401);
+    }
+}

@@ -1,0 +1,292 @@
+//! Reading what a token service answered: a grant, or the parts of a refusal. Pure, and careful
+//! that no message repeats a part of the body, since the body may be a token.
+
+use std::borrow::Cow;
+use std::time::{Duration, SystemTime};
+
+use http::header::{DATE, RETRY_AFTER};
+use http::{HeaderMap, HeaderName, StatusCode};
+use serde::Deserialize;
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc2822;
+use zeroize::Zeroizing;
+
+use crate::exchange::Grant;
+use crate::secret::AccessSecret;
+
+/// One answer, read to its end.
+pub(crate) struct Answer {
+    pub(crate) status: StatusCode,
+    pub(crate) retry_after: Option<Duration>,
+    pub(crate) body: Zeroizing<Vec<u8>>,
+}
+
+/// Why a successful answer is of no use, to follow "the token service ".
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Useless(pub(crate) &'static str);
+
+/// What the lifetime is taken to be when the answer has none, which RFC 8693 allows. Short, since
+/// asking too often costs little and a token that is taken for alive costs a failed request.
+const ASSUMED_LIFETIME: Duration = Duration::from_secs(300);
+
+/// No token lives longer (the organisation policy of IAM allows twelve hours); what is above is a
+/// mistake and would put off the next exchange for as long.
+const LONGEST_LIFETIME: Duration = Duration::from_secs(24 * 60 * 60);
+
+#[derive(Deserialize)]
+struct Success<'a> {
+    #[serde(borrow)]
+    access_token: Cow<'a, str>,
+    token_type: Option<Cow<'a, str>>,
+    expires_in: Option<Seconds>,
+}
+
+/// A number of seconds, which some servers send as text.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Seconds {
+    Number(f64),
+    Text(String),
+}
+
+impl Seconds {
+    fn duration(&self) -> Option<Duration> {
+        let seconds = match self {
+            Self::Number(seconds) => *seconds,
+            Self::Text(text) => text.parse().ok()?,
+        };
+        // Truncated: a fraction of a second less is on the safe side.
+        (seconds >= 1.0)
+            .then(|| Duration::from_secs_f64(seconds.min(LONGEST_LIFETIME.as_secs_f64()).trunc()))
+    }
+}
+
+/// Reads the body of a successful answer.
+pub(crate) fn grant(body: &[u8]) -> Result<Grant, Useless> {
+    let success: Success<'_> = serde_json::from_slice(body)
+        .map_err(|_| Useless("gives an answer that is not the JSON of a token"))?;
+    if success.access_token.is_empty() {
+        return Err(Useless("gives an empty token"));
+    }
+    if success
+        .token_type
+        .is_some_and(|kind| !kind.eq_ignore_ascii_case("bearer"))
+    {
+        return Err(Useless("gives a token that is not a bearer token"));
+    }
+    let lifetime = match success.expires_in {
+        None => ASSUMED_LIFETIME,
+        Some(seconds) => seconds
+            .duration()
+            .ok_or(Useless("gives a token that has no life left"))?,
+    };
+    Ok(Grant {
+        token: AccessSecret::new(success.access_token.into_owned()),
+        lifetime,
+    })
+}
+
+/// The machine-readable part of a refusal: an error code of RFC 6749 section 5.2 or RFC 8693
+/// section 2.2.2, as Google's STS uses them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Code {
+    InvalidGrant,
+    InvalidTarget,
+    InvalidRequest,
+    InvalidScope,
+    InvalidClient,
+    UnauthorizedClient,
+    UnsupportedGrantType,
+    AccessDenied,
+    #[serde(other)]
+    Unknown,
+}
+
+/// The body of a refusal, as far as it could be read.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Fault {
+    pub(crate) code: Code,
+    /// The server's own words. To be made [quotable](crate::secret::quotable) before use.
+    pub(crate) description: Option<String>,
+}
+
+/// OAuth's form has a code in `error`; Google's API front end has an object there.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum FaultBody {
+    OAuth {
+        error: Code,
+        error_description: Option<String>,
+    },
+    Api {
+        error: ApiFault,
+    },
+}
+
+#[derive(Deserialize)]
+struct ApiFault {
+    message: Option<String>,
+}
+
+/// Reads the body of a refusal; what is not one of the known forms has no code and no words.
+pub(crate) fn fault(body: &[u8]) -> Fault {
+    match serde_json::from_slice(body) {
+        Ok(FaultBody::OAuth {
+            error,
+            error_description,
+        }) => Fault {
+            code: error,
+            description: error_description,
+        },
+        Ok(FaultBody::Api { error }) => Fault {
+            code: Code::Unknown,
+            description: error.message,
+        },
+        Err(_) => Fault {
+            code: Code::Unknown,
+            description: None,
+        },
+    }
+}
+
+/// `Retry-After`, in seconds or as a date (RFC 9110 section 10.2.3). A date is compared with the
+/// server's own `Date`, so that a wrong clock here does not matter; `now` stands in for it.
+pub(crate) fn retry_after(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
+    let text = headers.get(RETRY_AFTER)?.to_str().ok()?.trim();
+    if let Ok(seconds) = text.parse() {
+        return Some(Duration::from_secs(seconds));
+    }
+    let until = OffsetDateTime::parse(text, &Rfc2822).ok()?;
+    let from = date(headers, DATE).unwrap_or_else(|| now.into());
+    Some((until - from).try_into().unwrap_or(Duration::ZERO))
+}
+
+fn date(headers: &HeaderMap, name: HeaderName) -> Option<OffsetDateTime> {
+    OffsetDateTime::parse(headers.get(name)?.to_str().ok()?, &Rfc2822).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use http::HeaderValue;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn grants_are_read() {
+        for (body, seconds) in [
+            (
+                r#"{"access_token":"t","token_type":"Bearer","expires_in":3599}"#,
+                3599,
+            ),
+            (
+                r#"{"access_token":"t","token_type":"bearer","expires_in":"8","more":[1]}"#,
+                8,
+            ),
+            (r#"{"access_token":"t","expires_in":8.9}"#, 8),
+            (r#"{"access_token":"t"}"#, 300),
+            (r#"{"access_token":"t","expires_in":1e99}"#, 86_400),
+            (r#"{"access_token":"\u0074"}"#, 300),
+        ] {
+            let grant = grant(body.as_bytes()).unwrap();
+            assert_eq!(grant.token.expose(), "t");
+            assert_eq!(grant.lifetime, Duration::from_secs(seconds), "{body}");
+        }
+    }
+
+    #[test]
+    fn useless_answers_are_told_apart_and_not_repeated() {
+        for body in [
+            "",
+            "<html>sign in</html>",
+            "[]",
+            r#"{"token_type":"Bearer","expires_in":3599}"#,
+            r#"{"access_token":7}"#,
+            r#"{"access_token":""}"#,
+            r#"{"access_token":"hidden","token_type":"mac"}"#,
+            r#"{"access_token":"hidden","expires_in":0}"#,
+            r#"{"access_token":"hidden","expires_in":-5}"#,
+            r#"{"access_token":"hidden","expires_in":"hidden"}"#,
+            r#"{"access_token":"hidden","expires_in":"NaN"}"#,
+            r#"{"access_token":"hidden","#,
+        ] {
+            let useless = grant(body.as_bytes()).unwrap_err();
+            assert!(!useless.0.contains("hidden"));
+        }
+    }
+
+    #[test]
+    fn faults_of_both_forms_are_read() {
+        let oauth = fault(br#"{"error":"invalid_target","error_description":"no such pool"}"#);
+        assert_eq!(
+            oauth,
+            Fault {
+                code: Code::InvalidTarget,
+                description: Some("no such pool".into())
+            }
+        );
+        let api = fault(br#"{"error":{"code":403,"message":"no","status":"PERMISSION_DENIED"}}"#);
+        assert_eq!(
+            api,
+            Fault {
+                code: Code::Unknown,
+                description: Some("no".into())
+            }
+        );
+        assert_eq!(
+            fault(br#"{"error":"new_code"}"#),
+            Fault {
+                code: Code::Unknown,
+                description: None
+            }
+        );
+        assert_eq!(
+            fault(b"<html>"),
+            Fault {
+                code: Code::Unknown,
+                description: None
+            }
+        );
+    }
+
+    #[test]
+    fn retry_after_is_seconds_or_a_date() {
+        let now = SystemTime::UNIX_EPOCH + Duration::from_secs(784_111_777);
+        let read = |retry: &'static str, date: Option<&'static str>| {
+            let mut headers = HeaderMap::new();
+            headers.insert(RETRY_AFTER, HeaderValue::from_static(retry));
+            headers.extend(date.map(|date| (DATE, HeaderValue::from_static(date))));
+            retry_after(&headers, now).map(|after| after.as_secs())
+        };
+        assert_eq!(read("7", None), Some(7));
+        assert_eq!(read(" 7 ", None), Some(7));
+        assert_eq!(read("Sun, 06 Nov 1994 08:49:47 GMT", None), Some(10));
+        assert_eq!(
+            read(
+                "Sun, 06 Nov 1994 08:49:47 GMT",
+                Some("Sun, 06 Nov 1994 08:49:40 GMT")
+            ),
+            Some(7)
+        );
+        assert_eq!(
+            read(
+                "Sun, 06 Nov 1994 08:49:37 GMT",
+                Some("Sun, 06 Nov 1994 09:00:00 GMT")
+            ),
+            Some(0)
+        );
+        assert_eq!(read("soon", None), None);
+        assert_eq!(read("-1", None), None);
+        assert_eq!(retry_after(&HeaderMap::new(), now), None);
+    }
+
+    proptest! {
+        #[test]
+        fn no_body_makes_it_panic(body in proptest::collection::vec(any::<u8>(), 0..200), text in "\\PC{0,100}") {
+            let _ = (grant(&body), fault(&body));
+            let json = format!(r#"{{"access_token":"{text}","expires_in":"{text}","error":"{text}"}}"#);
+            let _ = (grant(json.as_bytes()), fault(json.as_bytes()));
+        }
+    }
+}
