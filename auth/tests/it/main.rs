@@ -1,0 +1,11 @@
+//! The broker through its public interface: on paused time with a scripted exchange, and against a
+//! token service on a loopback port.
+
+#![expect(clippy::unwrap_used, reason = "in a test, a panic is the report")]
+
+mod broker;
+mod doubles;
+mod federation;
+mod matrix;
+mod provider;
+mod sts;
