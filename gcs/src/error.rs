@@ -115,6 +115,43 @@ fn is_condition(reason: Option<&str>) -> bool {
     matches!(reason, None | Some("conditionNotMet"))
 }
 
+/// Where a call ended that got no answer from the store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Cause {
+    /// The host's name does not resolve.
+    UnknownHost,
+    /// Nobody listens at the host's port.
+    Refused,
+    /// No connection came about for another reason, or not in time.
+    Unreachable,
+    /// The TLS handshake failed, for example because the certificate is not trusted.
+    Tls,
+    /// No token to send.
+    Credentials,
+    /// No connection of the pool came free in time.
+    Busy,
+    /// The store was asked and did not answer, or stopped answering, in time.
+    TimedOut,
+    /// The connection broke after the store was asked.
+    Broken,
+}
+
+impl Cause {
+    /// Whether the request may have reached the store, which may then have acted on it.
+    #[must_use]
+    pub fn may_have_acted(self) -> bool {
+        match self {
+            Self::TimedOut | Self::Broken => true,
+            Self::UnknownHost
+            | Self::Refused
+            | Self::Unreachable
+            | Self::Tls
+            | Self::Credentials
+            | Self::Busy => false,
+        }
+    }
+}
+
 /// A call that failed: what it was, on what, and why.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{operation} {subject}: {message}")]
@@ -133,6 +170,8 @@ pub struct Error {
     pub reason: Option<String>,
     /// How long the store asked us to wait.
     pub retry_after: Option<Duration>,
+    /// Where the call ended, where no answer came.
+    pub cause: Option<Cause>,
 }
 
 impl Error {
@@ -152,6 +191,7 @@ impl Error {
             status: None,
             reason: None,
             retry_after: None,
+            cause: None,
         }
     }
 

@@ -4,6 +4,7 @@
 //! Google Cloud Storage, `testing` holds the doubles and the contract suite that every implementation passes.
 //! This crate knows nothing of files, caches or tokens: credentials arrive as the SDK's `Credentials`.
 
+pub mod client;
 pub mod error;
 pub mod name;
 pub mod object;
@@ -12,7 +13,7 @@ pub mod store;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 
-pub use error::{Error, Kind, Result};
+pub use error::{Cause, Error, Kind, Result};
 pub use name::{BucketName, ObjectName};
 pub use object::{Generation, Metageneration, Object};
 pub use store::Store;

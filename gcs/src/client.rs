@@ -1,0 +1,3 @@
+//! Clients of Google Cloud Storage: [`json`] speaks the JSON API over HTTP.
+
+pub mod json;

@@ -1,0 +1,136 @@
+//! The JSON API of Google Cloud Storage over HTTP/1.1: the client that is used unless another is asked for.
+//!
+//! What it adds to the bare protocol:
+//! - A deadline at every wait: connect, the head of an answer, progress of a body in either direction, the operation.
+//! - Repetition by a table of safety and kind (`retry`), and no other: a mutation is repeated only where its
+//!   preconditions keep it from acting twice, and an answer that was lost is resolved by looking before anybody calls
+//!   it a conflict.
+//! - Bodies that break or stall go on from their last byte, pinned to their generation.
+//! - What was not asked for is [`Kind::Corrupt`](crate::Kind::Corrupt): another generation, range or length, or a checksum that differs.
+//! - The bytes of a body are handed on as the connection yields them, and sent as they were handed in, without a copy.
+
+mod answer;
+mod call;
+mod config;
+mod connect;
+mod endpoint;
+mod identity;
+mod mutate;
+mod payload;
+mod read;
+mod resolve;
+mod resource;
+mod retry;
+mod session;
+mod transport;
+mod upload;
+mod write;
+
+use std::fmt;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+
+pub use config::{Config, Pool, Retry, Timeouts};
+pub use endpoint::{Endpoint, InvalidEndpoint};
+pub use transport::Http;
+
+use crate::object::Bucket;
+use crate::store::{
+    ComposeSource, ListPage, ListRequest, Patch, Preconditions, Read, ReadRequest, Store,
+    TransferRequest, Upload, WriteRequest,
+};
+use crate::{BucketName, Object, ObjectName, Result};
+use call::{Client, Shared};
+
+/// Why a configuration cannot be used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum InvalidConfig {
+    /// Header values are visible ASCII.
+    #[error("the user agent cannot be a header value")]
+    UserAgent,
+    /// Header values are visible ASCII.
+    #[error("the billing project cannot be a header value")]
+    BillingProject,
+}
+
+/// A bucket behind the JSON API.
+pub struct JsonStore {
+    client: Shared,
+}
+
+impl JsonStore {
+    /// The bucket of this name, talked to over the connections of `http`. No request is sent yet.
+    ///
+    /// # Errors
+    /// A configuration that no request could carry.
+    pub fn new(http: &Http, bucket: BucketName, config: Config) -> Result<Self, InvalidConfig> {
+        let client = Client::new(http.clone(), bucket, config)?;
+        Ok(Self {
+            client: Arc::new(client),
+        })
+    }
+}
+
+impl fmt::Debug for JsonStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("JsonStore")
+            .field("endpoint", &self.client.endpoint.authority())
+            .field("bucket", &self.client.bucket)
+            .finish_non_exhaustive()
+    }
+}
+
+#[async_trait]
+impl Store for JsonStore {
+    async fn bucket(&self) -> Result<Bucket> {
+        self.client.bucket().await
+    }
+
+    async fn stat(&self, name: &ObjectName) -> Result<Object> {
+        self.client.stat(name).await
+    }
+
+    async fn list(&self, request: &ListRequest) -> Result<ListPage> {
+        self.client.list(request).await
+    }
+
+    async fn read(&self, request: &ReadRequest) -> Result<Read> {
+        read::read(&self.client, request).await
+    }
+
+    async fn write(&self, request: &WriteRequest, body: Bytes) -> Result<Object> {
+        let crc32c = crc32c::crc32c(&body);
+        self.client.insert(request, &body.into(), crc32c).await
+    }
+
+    async fn upload(&self, request: &WriteRequest) -> Result<Box<dyn Upload>> {
+        Ok(Box::new(upload::JsonUpload::new(&self.client, request)))
+    }
+
+    async fn patch(
+        &self,
+        name: &ObjectName,
+        patch: &Patch,
+        preconditions: &Preconditions,
+    ) -> Result<Object> {
+        self.client.patch(name, patch, preconditions).await
+    }
+
+    async fn delete(&self, name: &ObjectName, preconditions: &Preconditions) -> Result<()> {
+        self.client.delete(name, preconditions).await
+    }
+
+    async fn compose(&self, request: &WriteRequest, sources: &[ComposeSource]) -> Result<Object> {
+        self.client.compose(request, sources).await
+    }
+
+    async fn copy(&self, request: &TransferRequest) -> Result<Object> {
+        self.client.copy(request).await
+    }
+
+    async fn rename(&self, request: &TransferRequest) -> Result<Object> {
+        self.client.rename(request).await
+    }
+}

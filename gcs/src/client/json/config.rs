@@ -1,0 +1,131 @@
+//! What a caller may choose.
+
+use std::time::Duration;
+
+use google_cloud_auth::credentials::Credentials;
+
+use super::Endpoint;
+
+/// How one bucket is talked to.
+///
+/// # A rejected token
+/// Where the store answers 401, the client asks [`Credentials::headers`] once more with extensions that hold the
+/// [`EntityTag`](google_cloud_auth::credentials::EntityTag) of the rejected headers and
+/// [`http::StatusCode::UNAUTHORIZED`]. A provider that understands this fetches another token and answers `New`; the
+/// same request is then sent once again. `NotModified`, or a second 401, ends the call as
+/// [`Kind::Unauthenticated`](crate::Kind::Unauthenticated).
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// Where the store is.
+    pub endpoint: Endpoint,
+    /// Who we are; `None` sends no identity, as public buckets and open emulators need none.
+    pub credentials: Option<Credentials>,
+    /// `User-Agent`.
+    pub user_agent: String,
+    /// The project to bill (`x-goog-user-project`), which buckets with requester pays ask for.
+    pub billing_project: Option<String>,
+    /// How long to wait.
+    pub timeouts: Timeouts,
+    /// When to repeat.
+    pub retry: Retry,
+    /// Bytes of an upload that are sent as one request and kept until they are stored; rounded up to a multiple of
+    /// 256 KiB. An upload holds at most two of them in memory, one under way and one being filled.
+    pub upload_chunk: u64,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            endpoint: Endpoint::default(),
+            credentials: None,
+            user_agent: concat!("gcsmount/", env!("CARGO_PKG_VERSION")).to_owned(),
+            billing_project: None,
+            timeouts: Timeouts::default(),
+            retry: Retry::default(),
+            upload_chunk: 8 << 20,
+        }
+    }
+}
+
+/// Deadlines; one of them runs at every wait. The one of connecting belongs to [`Pool`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Timeouts {
+    /// From one attempt's last sent byte to the head of its answer.
+    pub first_byte: Duration,
+    /// Between any two pieces of a body that moves, in either direction.
+    pub idle: Duration,
+    /// One operation with all its attempts and pauses; of a read, up to the head of its answer; of an upload, each
+    /// chunk.
+    pub operation: Duration,
+}
+
+impl Default for Timeouts {
+    fn default() -> Self {
+        Self {
+            first_byte: Duration::from_secs(30),
+            idle: Duration::from_secs(15),
+            operation: Duration::from_secs(120),
+        }
+    }
+}
+
+/// When and how often to repeat what failed but may succeed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Retry {
+    /// Attempts of one operation while the store is unavailable, the first one included.
+    pub attempts: u32,
+    /// The first pause is up to this long, each further one up to twice its predecessor.
+    pub base: Duration,
+    /// The same for throttled calls: an object takes about one change a second, so a shorter pause is wasted.
+    pub throttled_base: Duration,
+    /// No pause is longer, unless the store asks for it.
+    pub cap: Duration,
+    /// A longer `Retry-After` is taken for this.
+    pub retry_after_cap: Duration,
+    /// How often a body is taken up again without a byte of progress.
+    pub resumes: u32,
+    /// Where the jitter begins; `None`: anywhere.
+    pub seed: Option<u64>,
+}
+
+impl Default for Retry {
+    fn default() -> Self {
+        Self {
+            attempts: 8,
+            base: Duration::from_millis(250),
+            throttled_base: Duration::from_secs(1),
+            cap: Duration::from_secs(30),
+            retry_after_cap: Duration::from_secs(60),
+            resumes: 5,
+            seed: None,
+        }
+    }
+}
+
+/// The size of the connections that all stores of one transport share.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Pool {
+    /// Requests under way at one time, bodies that are still read included.
+    pub in_flight: usize,
+    /// Idle connections kept to one host.
+    pub idle: usize,
+    /// How long an idle connection is kept. Google's front ends keep theirs for longer.
+    pub idle_timeout: Duration,
+    /// Resolve, connect and TLS handshake together.
+    pub connect_timeout: Duration,
+    /// The most that is read from a connection at once, and so the most that it buffers. Larger pieces save system
+    /// calls; beyond 512 KiB that no longer shows.
+    pub read_buffer: usize,
+}
+
+impl Default for Pool {
+    fn default() -> Self {
+        Self {
+            in_flight: 256,
+            idle: 64,
+            idle_timeout: Duration::from_secs(60),
+            connect_timeout: Duration::from_secs(10),
+            read_buffer: 512 << 10,
+        }
+    }
+}

@@ -1,0 +1,199 @@
+//! Calls about objects and the bucket that carry no content.
+
+use http::Method;
+
+use super::call::{Call, Client};
+use super::resource::{
+    Compose, FIELDS, PatchBody, Rewrite, parse_bucket, parse_list, parse_object, parse_rewrite,
+};
+use crate::object::Bucket;
+use crate::store::{
+    ComposeSource, ListPage, ListRequest, Patch, Preconditions, TransferRequest, WriteRequest,
+};
+use crate::{Error, Kind, Object, ObjectName, Result};
+
+/// The most sources of one compose.
+const SOURCES: usize = 32;
+
+/// The longest page of a list: 1,000 objects with all the metadata that they may have.
+const PAGE: usize = 64 << 20;
+
+impl Client {
+    pub(super) async fn bucket(&self) -> Result<Bucket> {
+        let url = self
+            .urls
+            .bucket()
+            .query("fields", "location,storageClass,hierarchicalNamespace");
+        let name = self.bucket.as_str();
+        let call = Call::new("storage.buckets.get", name, Method::GET, url)?;
+        match self.run(&call).await {
+            Ok(answer) => parse_bucket(answer.bytes()).map_err(|part| call.malformed(part)),
+            Err(failed) if failed.error.kind == Kind::Denied => {
+                // The usual roles of an object's reader do not cover the bucket's own metadata.
+                let probe = ListRequest {
+                    max_results: Some(1),
+                    ..ListRequest::default()
+                };
+                self.list(&probe).await?;
+                Ok(Bucket {
+                    location: String::new(),
+                    storage_class: String::new(),
+                    hierarchical: false,
+                })
+            }
+            Err(failed) => Err(failed.into()),
+        }
+    }
+
+    pub(super) async fn stat(&self, name: &ObjectName) -> Result<Object> {
+        let url = self.urls.object(name);
+        let call = Call::new("storage.objects.get", name.as_str(), Method::GET, url)?;
+        self.object(&call).await
+    }
+
+    /// Runs a call that answers with an object.
+    async fn object(&self, call: &Call<'_>) -> Result<Object> {
+        let answer = self.run(call).await?;
+        parse_object(answer.bytes()).map_err(|part| call.malformed(part))
+    }
+
+    pub(super) async fn list(&self, request: &ListRequest) -> Result<ListPage> {
+        let fields = format!("nextPageToken,prefixes,items({FIELDS})");
+        let mut url = self.urls.list().query("fields", &fields);
+        if !request.prefix.is_empty() {
+            url = url.query("prefix", &request.prefix);
+        }
+        for (key, value) in [
+            ("delimiter", &request.delimiter),
+            ("pageToken", &request.page_token),
+            ("startOffset", &request.start_offset),
+        ] {
+            if let Some(value) = value {
+                url = url.query(key, value);
+            }
+        }
+        if request.include_trailing_delimiter {
+            url = url.query("includeTrailingDelimiter", "true");
+        }
+        let url = url.number("maxResults", request.max_results);
+        let subject = self.bucket.as_str();
+        let mut call = Call::new("storage.objects.list", subject, Method::GET, url)?;
+        call.collect = Some(PAGE);
+        let answer = self.run(&call).await?;
+        parse_list(answer.bytes()).map_err(|part| call.malformed(part))
+    }
+
+    pub(super) async fn patch(
+        &self,
+        name: &ObjectName,
+        patch: &Patch,
+        preconditions: &Preconditions,
+    ) -> Result<Object> {
+        let url = self.urls.object(name).conditions(preconditions);
+        let call = Call::new("storage.objects.patch", name.as_str(), Method::PATCH, url)?
+            .json(&PatchBody::new(patch))
+            .under(preconditions)
+            .mutates(preconditions.metageneration.is_some());
+        match self.run(&call).await {
+            Ok(answer) => parse_object(answer.bytes()).map_err(|part| call.malformed(part)),
+            Err(failed) => {
+                self.resolve_patched(failed, name, patch, preconditions)
+                    .await
+            }
+        }
+    }
+
+    pub(super) async fn delete(
+        &self,
+        name: &ObjectName,
+        preconditions: &Preconditions,
+    ) -> Result<()> {
+        let url = self.urls.object(name).conditions(preconditions);
+        let call = Call::new("storage.objects.delete", name.as_str(), Method::DELETE, url)?
+            .under(preconditions)
+            .mutates(preconditions.generation.is_some());
+        match self.run(&call).await {
+            Ok(_) => Ok(()),
+            Err(failed) => self.resolve_deleted(failed, name).await,
+        }
+    }
+
+    pub(super) async fn compose(
+        &self,
+        request: &WriteRequest,
+        sources: &[ComposeSource],
+    ) -> Result<Object> {
+        const OPERATION: &str = "storage.objects.compose";
+        if !(1..=SOURCES).contains(&sources.len()) {
+            let message = format!(
+                "a compose takes 1 to {SOURCES} sources, not {}",
+                sources.len()
+            );
+            return Err(Error::new(Kind::Invalid, OPERATION, &request.name, message));
+        }
+        let url = self
+            .urls
+            .compose(&request.name)
+            .conditions(&request.preconditions);
+        let mut call = Call::new(OPERATION, request.name.as_str(), Method::POST, url)?
+            .json(&Compose::new(&request.attributes, sources))
+            .under(&request.preconditions)
+            .mutates(request.preconditions.generation.is_some());
+        call.conditional |= sources.iter().any(|source| source.generation.is_some());
+        match self.run(&call).await {
+            Ok(answer) => parse_object(answer.bytes()).map_err(|part| call.malformed(part)),
+            Err(failed) => self.resolve_composed(failed, request, sources).await,
+        }
+    }
+
+    pub(super) async fn copy(&self, request: &TransferRequest) -> Result<Object> {
+        let mut token: Option<String> = None;
+        // A call rewrites at least a megabyte, so that the largest object takes fewer than this.
+        for _ in 0..1 << 23 {
+            let mut url = self
+                .urls
+                .rewrite(&request.source, &request.target)
+                .conditions(&request.target_preconditions)
+                .source_conditions(&request.source_preconditions);
+            if let Some(token) = &token {
+                url = url.query("rewriteToken", token);
+            }
+            let source = request.source.as_str();
+            let call = Call::new("storage.objects.rewrite", source, Method::POST, url)?
+                .under(&request.target_preconditions)
+                .under(&request.source_preconditions)
+                .mutates(request.target_preconditions.generation.is_some());
+            let answer = match self.run(&call).await {
+                Ok(answer) => answer,
+                Err(failed) => return self.resolve_copied(failed, request).await,
+            };
+            match parse_rewrite(answer.bytes()).map_err(|part| call.malformed(part))? {
+                Rewrite::Done(object) => return Ok(*object),
+                Rewrite::More(next) => token = Some(next),
+            }
+        }
+        Err(Error::new(
+            Kind::Corrupt,
+            "storage.objects.rewrite",
+            &request.source,
+            "the rewrite does not end",
+        ))
+    }
+
+    pub(super) async fn rename(&self, request: &TransferRequest) -> Result<Object> {
+        let url = self
+            .urls
+            .rename(&request.source, &request.target)
+            .conditions(&request.target_preconditions)
+            .source_conditions(&request.source_preconditions);
+        let source = request.source.as_str();
+        let call = Call::new("storage.objects.move", source, Method::POST, url)?
+            .under(&request.target_preconditions)
+            .under(&request.source_preconditions)
+            .mutates(request.source_preconditions.generation.is_some());
+        match self.run(&call).await {
+            Ok(answer) => parse_object(answer.bytes()).map_err(|part| call.malformed(part)),
+            Err(failed) => self.resolve_renamed(failed, request).await,
+        }
+    }
+}

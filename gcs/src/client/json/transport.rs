@@ -1,0 +1,251 @@
+//! HTTP with a deadline at every wait.
+//!
+//! [`Http`] is the pool that all buckets of a process share. It knows no retry and no meaning: a request goes out, and
+//! the head of an answer comes back, or the [`Cause`] why none does.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use http::{HeaderMap, Method, Request, StatusCode, Uri, Version};
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+use hyper_util::client::legacy::{self, Client};
+use hyper_util::rt::{TokioExecutor, TokioTimer};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::{Instant, timeout, timeout_at};
+
+use super::config::{Pool, Timeouts};
+use super::connect::{self, Connector, Dial};
+use super::payload::{Outgoing, Payload};
+use crate::Cause;
+
+/// The connections that all stores share. Clones are the same pool.
+#[derive(Clone)]
+pub struct Http {
+    client: Client<Connector, Outgoing>,
+    slots: Arc<Semaphore>,
+}
+
+impl fmt::Debug for Http {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Http")
+            .field("free", &self.slots.available_permits())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Http {
+    /// A pool of its own. HTTP/1.1, TLS with the system's trust.
+    #[must_use]
+    pub fn new(pool: &Pool) -> Self {
+        Self::over(Connector::network(pool.connect_timeout), pool)
+    }
+
+    /// A pool of connections inside the process: `dial` makes the client's end of each, so that a server on the same
+    /// runtime shares its paused clock.
+    #[cfg(any(test, feature = "testing"))]
+    pub fn in_memory(
+        pool: &Pool,
+        dial: impl Fn() -> std::io::Result<tokio::io::DuplexStream> + Send + Sync + 'static,
+    ) -> Self {
+        let dial: Dial = Arc::new(dial);
+        Self::over(Connector::Memory(dial), pool)
+    }
+
+    fn over(connector: Connector, pool: &Pool) -> Self {
+        let client = Client::builder(TokioExecutor::new())
+            .timer(TokioTimer::new())
+            .pool_timer(TokioTimer::new())
+            .pool_idle_timeout(pool.idle_timeout)
+            .pool_max_idle_per_host(pool.idle)
+            .http1_max_buf_size(pool.read_buffer)
+            .build(connector);
+        Self {
+            client,
+            slots: Arc::new(Semaphore::new(pool.in_flight)),
+        }
+    }
+
+    /// Sends one request and waits for the head of its answer, in no case beyond `deadline`.
+    pub(super) async fn send(
+        &self,
+        outgoing: Sending<'_>,
+        timeouts: &Timeouts,
+        deadline: Instant,
+    ) -> Result<Arrived, Lost> {
+        let slot = timeout_at(deadline, Arc::clone(&self.slots).acquire_owned()).await;
+        let Ok(Ok(slot)) = slot else {
+            return Err(Lost::new(Cause::Busy, "all connections are in use"));
+        };
+        let sent = Arc::new(AtomicU64::new(0));
+        let request = outgoing.request(&sent);
+        let answer = self.wait(request, &sent, timeouts, deadline).await?;
+        let (head, body) = answer.into_parts();
+        Ok(Arrived {
+            status: head.status,
+            headers: head.headers,
+            flow: Flow {
+                body,
+                idle: timeouts.idle,
+                _slot: slot,
+            },
+        })
+    }
+
+    /// Waits for the answer's head as long as the request's body moves, and then for one `first_byte`.
+    async fn wait(
+        &self,
+        request: Request<Outgoing>,
+        sent: &AtomicU64,
+        timeouts: &Timeouts,
+        deadline: Instant,
+    ) -> Result<http::Response<Incoming>, Lost> {
+        let mut answer = std::pin::pin!(self.client.request(request));
+        let mut seen = 0;
+        loop {
+            let step = deadline.min(Instant::now() + timeouts.first_byte);
+            match timeout_at(step, &mut answer).await {
+                Ok(Ok(answer)) => return Ok(answer),
+                Ok(Err(error)) => return Err(Lost::from(&error)),
+                Err(_) if step == deadline => {
+                    return Err(Lost::new(Cause::TimedOut, "no answer before the deadline"));
+                }
+                Err(_) => {
+                    let now = sent.load(Ordering::Relaxed);
+                    if now == seen {
+                        return Err(Lost::silent("no answer", timeouts.first_byte));
+                    }
+                    seen = now;
+                }
+            }
+        }
+    }
+}
+
+/// One attempt of a request.
+pub(super) struct Sending<'a> {
+    pub(super) method: &'a Method,
+    pub(super) uri: &'a Uri,
+    pub(super) headers: HeaderMap,
+    pub(super) payload: &'a Payload,
+}
+
+impl Sending<'_> {
+    fn request(self, sent: &Arc<AtomicU64>) -> Request<Outgoing> {
+        let mut request = Request::new(self.payload.outgoing(sent));
+        *request.method_mut() = self.method.clone();
+        *request.uri_mut() = self.uri.clone();
+        *request.version_mut() = Version::HTTP_11;
+        *request.headers_mut() = self.headers;
+        request
+    }
+}
+
+/// The head of an answer; the body flows behind it.
+pub(super) struct Arrived {
+    pub(super) status: StatusCode,
+    pub(super) headers: HeaderMap,
+    pub(super) flow: Flow,
+}
+
+/// A body as it arrives. Holds its connection's slot until it is dropped.
+pub(super) struct Flow {
+    body: Incoming,
+    idle: Duration,
+    _slot: OwnedSemaphorePermit,
+}
+
+impl Flow {
+    /// The next bytes, never empty; `None` where the body ended as it should.
+    pub(super) async fn next(&mut self) -> Option<Result<Bytes, Lost>> {
+        loop {
+            let frame = match timeout(self.idle, self.body.frame()).await {
+                Ok(frame) => frame?,
+                Err(_) => return Some(Err(Lost::silent("the body stalled", self.idle))),
+            };
+            match frame.map(hyper::body::Frame::into_data) {
+                Ok(Ok(bytes)) if !bytes.is_empty() => return Some(Ok(bytes)),
+                Ok(_) => {}
+                Err(error) => return Some(Err(Lost::new(Cause::Broken, &error.to_string()))),
+            }
+        }
+    }
+
+    /// The whole of a body that is at most `limit` bytes long.
+    pub(super) async fn collect(mut self, limit: usize, deadline: Instant) -> Result<Bytes, Lost> {
+        let all = async {
+            let Some(first) = self.next().await else {
+                return Ok(Bytes::new());
+            };
+            let first = first?;
+            let Some(second) = self.next().await else {
+                return Ok(first);
+            };
+            let mut all = BytesMut::from(first);
+            all.extend_from_slice(&second?);
+            while let Some(piece) = self.next().await {
+                if all.len() > limit {
+                    return Err(Lost::new(
+                        Cause::Broken,
+                        "the answer is longer than any should be",
+                    ));
+                }
+                all.extend_from_slice(&piece?);
+            }
+            Ok(all.freeze())
+        };
+        timeout_at(deadline, all).await.unwrap_or_else(|_| {
+            Err(Lost::new(
+                Cause::TimedOut,
+                "half an answer before the deadline",
+            ))
+        })
+    }
+}
+
+/// Why there is no answer.
+#[derive(Debug)]
+pub(super) struct Lost {
+    pub(super) cause: Cause,
+    pub(super) detail: String,
+}
+
+impl Lost {
+    pub(super) fn new(cause: Cause, detail: &str) -> Self {
+        let detail = detail.to_owned();
+        Self { cause, detail }
+    }
+
+    fn silent(what: &str, limit: Duration) -> Self {
+        let detail = format!("{what} within {} s", limit.as_secs_f32());
+        Self {
+            cause: Cause::TimedOut,
+            detail,
+        }
+    }
+
+    /// One sentence about `host`.
+    pub(super) fn message(&self, host: &str) -> String {
+        let detail = &self.detail;
+        match self.cause {
+            Cause::UnknownHost => format!("the host {host} does not resolve: {detail}"),
+            Cause::Refused => format!("{host} refused the connection"),
+            Cause::Unreachable => format!("{host} cannot be reached: {detail}"),
+            Cause::Tls => format!("the TLS handshake with {host} failed: {detail}"),
+            Cause::Credentials => format!("there is no token to send: {detail}"),
+            Cause::Busy => format!("no connection to {host} came free: {detail}"),
+            Cause::TimedOut => format!("{host} is silent: {detail}"),
+            Cause::Broken => format!("the connection to {host} broke: {detail}"),
+        }
+    }
+}
+
+impl From<&legacy::Error> for Lost {
+    fn from(error: &legacy::Error) -> Self {
+        let (cause, detail) = connect::cause(error);
+        Self { cause, detail }
+    }
+}

@@ -1,0 +1,422 @@
+//! Uploads of unknown length.
+//!
+//! Bytes gather until they fill a chunk. While one chunk is on its way in a task the next one fills, so that an upload
+//! holds two at most. An upload that ends before its first chunk is full is one request and needs no session.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::{Bytes, BytesMut};
+use parking_lot::Mutex;
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep, timeout};
+
+use super::call::{Failed, Shared};
+use super::payload::Payload;
+use super::resolve::Sent;
+use super::retry;
+use super::session::{Checksum, Chunk, Progress, Session};
+use super::write::{OPERATION, check};
+use crate::store::{Upload, WriteRequest};
+use crate::{Error, Kind, Object, Result};
+
+/// The store takes chunks in multiples of this.
+const QUANTUM: u64 = 256 << 10;
+
+/// Smaller pieces are gathered, so that a chunk of them costs neither a descriptor nor an allocation each.
+const SMALL: usize = 64 << 10;
+
+/// Cancelling is a courtesy that must not hold up a close.
+const CANCEL_LIMIT: Duration = Duration::from_secs(5);
+
+/// See [`Upload`].
+pub(super) struct JsonUpload {
+    courier: Arc<Courier>,
+    chunk: u64,
+    filling: Filling,
+    /// Offset of the first byte that is still filling.
+    offset: u64,
+    crc32c: u32,
+    state: State,
+}
+
+enum State {
+    /// No chunk is under way.
+    Idle,
+    Sending(Task),
+    /// A call that was dropped half-way has left a gap, or `finish` is under way.
+    Torn,
+    Finished,
+    Failed(Error),
+}
+
+/// A chunk on its way; gone with its owner.
+struct Task(JoinHandle<Result<()>>);
+
+impl Drop for Task {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+impl JsonUpload {
+    pub(super) fn new(client: &Shared, request: &WriteRequest) -> Self {
+        Self {
+            chunk: client.upload_chunk.max(1).next_multiple_of(QUANTUM),
+            courier: Arc::new(Courier {
+                client: Shared::clone(client),
+                request: request.clone(),
+                session: Mutex::new(None),
+            }),
+            filling: Filling::default(),
+            offset: 0,
+            crc32c: 0,
+            state: State::Idle,
+        }
+    }
+
+    /// Takes the state out, so that a call that is dropped leaves the upload torn.
+    fn enter(&mut self) -> Result<State> {
+        let name = &self.courier.request.name;
+        let over = |kind, why| Err(Error::new(kind, OPERATION, name, why));
+        match std::mem::replace(&mut self.state, State::Torn) {
+            state @ (State::Idle | State::Sending(_)) => Ok(state),
+            State::Torn => over(Kind::Canceled, "an earlier call on the upload was dropped"),
+            State::Finished => {
+                self.state = State::Finished;
+                over(Kind::Invalid, "the upload is already finished")
+            }
+            State::Failed(error) => {
+                self.state = State::Failed(error.clone());
+                Err(error)
+            }
+        }
+    }
+
+    fn leave<T>(&mut self, result: Result<T>) -> Result<T> {
+        if let Err(error) = &result {
+            self.filling = Filling::default();
+            self.state = State::Failed(error.clone());
+        }
+        result
+    }
+
+    async fn append(&mut self, mut state: State, mut bytes: Bytes) -> Result<State> {
+        self.crc32c = crc32c::crc32c_append(self.crc32c, &bytes);
+        while !bytes.is_empty() {
+            let space = self.chunk - self.filling.len();
+            let fits = usize::try_from(space).map_or(bytes.len(), |s| s.min(bytes.len()));
+            self.filling.push(bytes.split_to(fits));
+            if self.filling.len() == self.chunk {
+                self.settle(state).await?;
+                let chunk = self.chunk(None);
+                let courier = Arc::clone(&self.courier);
+                let task = tokio::spawn(async move { courier.store(chunk).await });
+                state = State::Sending(Task(task));
+            }
+        }
+        Ok(state)
+    }
+
+    /// What has gathered, as the chunk that is next.
+    fn chunk(&mut self, last: Option<Checksum>) -> Chunk {
+        let payload = std::mem::take(&mut self.filling).into_payload();
+        let chunk = Chunk {
+            offset: self.offset,
+            payload,
+            last,
+        };
+        self.offset = chunk.end();
+        chunk
+    }
+
+    /// Waits for the chunk under way.
+    async fn settle(&self, state: State) -> Result<()> {
+        let State::Sending(mut task) = state else {
+            return Ok(());
+        };
+        match (&mut task.0).await {
+            Ok(stored) => stored,
+            Err(_) => {
+                let name = &self.courier.request.name;
+                let why = "the runtime stopped the upload";
+                Err(Error::new(Kind::Canceled, OPERATION, name, why))
+            }
+        }
+    }
+
+    async fn publish(&mut self, state: State) -> Result<Object> {
+        self.settle(state).await?;
+        let crc32c = self.crc32c;
+        let chunk = self.chunk(Some(Checksum(crc32c)));
+        if chunk.offset == 0 {
+            let Courier {
+                client, request, ..
+            } = &*self.courier;
+            return client.insert(request, &chunk.payload, crc32c).await;
+        }
+        self.courier.publish(chunk, crc32c).await
+    }
+}
+
+#[async_trait]
+impl Upload for JsonUpload {
+    async fn write(&mut self, bytes: Bytes) -> Result<()> {
+        let state = self.enter()?;
+        let result = self.append(state, bytes).await;
+        self.state = self.leave(result)?;
+        Ok(())
+    }
+
+    async fn finish(&mut self) -> Result<Object> {
+        let state = self.enter()?;
+        let result = self.publish(state).await;
+        let object = self.leave(result)?;
+        self.state = State::Finished;
+        Ok(object)
+    }
+
+    async fn cancel(&mut self) {
+        if matches!(self.state, State::Finished) {
+            return;
+        }
+        let request = &self.courier.request;
+        let canceled = Error::new(
+            Kind::Canceled,
+            OPERATION,
+            &request.name,
+            "the upload was canceled",
+        );
+        if !matches!(self.state, State::Failed(_)) {
+            self.state = State::Failed(canceled);
+        }
+        self.filling = Filling::default();
+        let session = self.courier.session.lock().take();
+        if let Some(session) = session {
+            let ended = self.courier.client.end_session(&session, &request.name);
+            let _ = timeout(CANCEL_LIMIT, ended).await;
+        }
+    }
+}
+
+impl fmt::Debug for JsonUpload {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("JsonUpload")
+            .field("name", &self.courier.request.name)
+            .field("offset", &self.offset)
+            .field("filling", &self.filling.len())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Bytes that do not fill a chunk yet.
+#[derive(Default)]
+struct Filling {
+    payload: Payload,
+    small: BytesMut,
+}
+
+impl Filling {
+    fn len(&self) -> u64 {
+        self.payload.len() + self.small.len() as u64
+    }
+
+    fn push(&mut self, bytes: Bytes) {
+        if bytes.len() < SMALL {
+            self.small.extend_from_slice(&bytes);
+        }
+        if bytes.len() >= SMALL || self.small.len() >= SMALL {
+            self.payload.push(self.small.split().freeze());
+        }
+        if bytes.len() >= SMALL {
+            self.payload.push(bytes);
+        }
+    }
+
+    fn into_payload(mut self) -> Payload {
+        self.payload.push(self.small.freeze());
+        self.payload
+    }
+}
+
+/// Carries chunks to the store until it has them.
+struct Courier {
+    client: Shared,
+    request: WriteRequest,
+    /// Guards nothing else; taken for a copy, never across a call.
+    session: Mutex<Option<Session>>,
+}
+
+impl Courier {
+    /// Has the store keep a chunk that is not the last.
+    async fn store(&self, chunk: Chunk) -> Result<()> {
+        match self.deliver(&chunk).await {
+            Ok(None) => Ok(()),
+            Ok(Some(_)) => Err(self.error(Kind::Corrupt, "the object was published too early")),
+            Err(failed) => Err(failed.error),
+        }
+    }
+
+    /// Has the store publish what it holds with the last chunk.
+    async fn publish(&self, chunk: Chunk, crc32c: u32) -> Result<Object> {
+        let sent = Sent {
+            name: &self.request.name,
+            base: self.request.preconditions.generation,
+            size: chunk.end(),
+            crc32c,
+            attributes: &self.request.attributes,
+        };
+        match self.deliver(&chunk).await {
+            Ok(Some(object)) => check(*object, &sent),
+            Ok(None) => Err(self.error(Kind::Corrupt, "the store does not publish the object")),
+            Err(failed) => self.client.resolve_sent(failed, &sent).await,
+        }
+    }
+
+    /// Sends `chunk` and whatever of it is not stored again, until it is, or until nothing moves any more.
+    async fn deliver(&self, chunk: &Chunk) -> Result<Option<Box<Object>>, Failed> {
+        let mut rest = chunk.clone();
+        let mut patience = Patience::new(&self.client);
+        let mut may_have_acted = false;
+        loop {
+            let session = self.session().await.map_err(certain)?;
+            let sent = self.client.send_chunk(&session, &self.request, &rest).await;
+            let (progress, error) = match sent {
+                Err(failed) if failed.error.kind == Kind::Unavailable => {
+                    // Only the last chunk publishes.
+                    may_have_acted |= failed.may_have_acted && chunk.last.is_some();
+                    let total = chunk.last.map(|_| chunk.end());
+                    let asked = self.client.query_session(&session, &self.request, total);
+                    (asked.await, Some(failed.error))
+                }
+                sent => (sent, None),
+            };
+            let stored = match progress {
+                Ok(Progress::Published(object)) => return Ok(Some(object)),
+                Ok(Progress::Stored(stored)) => stored,
+                Err(failed)
+                    if is_gone(&failed.error) && !may_have_acted && patience.restart(chunk) =>
+                {
+                    *self.session.lock() = None;
+                    rest = chunk.clone();
+                    continue;
+                }
+                Err(failed) => return Err(self.lost(failed, may_have_acted)),
+            };
+            if stored < chunk.offset {
+                let error = self.error(Kind::Gone, "the store lost bytes that it had");
+                return Err(certain(error));
+            }
+            if stored > chunk.end() {
+                let error = self.error(Kind::Corrupt, "the store has more than was sent");
+                return Err(certain(error));
+            }
+            if stored == chunk.end() && chunk.last.is_none() {
+                return Ok(None);
+            }
+            let error = error.unwrap_or_else(|| {
+                self.error(Kind::Unavailable, "the store kept only some of the bytes")
+            });
+            rest = chunk.behind(stored);
+            patience.wait(stored, error, may_have_acted).await?;
+        }
+    }
+
+    /// The session, begun with the first full chunk.
+    async fn session(&self) -> Result<Session> {
+        let known = self.session.lock().clone();
+        if let Some(session) = known {
+            return Ok(session);
+        }
+        let session = self.client.begin_session(&self.request).await?;
+        *self.session.lock() = Some(session.clone());
+        Ok(session)
+    }
+
+    fn lost(&self, mut failed: Failed, may_have_acted: bool) -> Failed {
+        failed.may_have_acted |= may_have_acted;
+        if is_gone(&failed.error) {
+            failed.error = Error {
+                kind: Kind::Gone,
+                message: format!("the upload session is lost: {}", failed.error.message),
+                ..failed.error
+            };
+        }
+        failed
+    }
+
+    fn error(&self, kind: Kind, message: &str) -> Error {
+        Error::new(kind, OPERATION, &self.request.name, message)
+    }
+}
+
+/// A session answers 404 or 410 when it is over.
+fn is_gone(error: &Error) -> bool {
+    matches!(error.kind, Kind::Gone | Kind::NotFound)
+}
+
+fn certain(error: Error) -> Failed {
+    Failed {
+        error,
+        may_have_acted: false,
+    }
+}
+
+/// How much longer a chunk that does not move is tried.
+struct Patience<'a> {
+    client: &'a Shared,
+    deadline: Instant,
+    furthest: u64,
+    futile: u32,
+    restarts: u32,
+}
+
+impl<'a> Patience<'a> {
+    fn new(client: &'a Shared) -> Self {
+        Self {
+            client,
+            deadline: Instant::now() + client.timeouts.operation,
+            furthest: 0,
+            futile: 0,
+            restarts: 1,
+        }
+    }
+
+    /// Whether an upload may begin again: once, and only while all of its bytes are held.
+    fn restart(&mut self, chunk: &Chunk) -> bool {
+        let allowed = chunk.offset == 0 && self.restarts > 0;
+        self.restarts = self.restarts.saturating_sub(1);
+        self.furthest = 0;
+        allowed
+    }
+
+    /// Starts anew on progress, else pauses or gives up with `error`.
+    async fn wait(
+        &mut self,
+        stored: u64,
+        error: Error,
+        may_have_acted: bool,
+    ) -> Result<(), Failed> {
+        if stored > self.furthest {
+            *self = Self {
+                furthest: stored,
+                restarts: self.restarts,
+                ..Self::new(self.client)
+            };
+            return Ok(());
+        }
+        self.futile += 1;
+        let policy = &self.client.retry;
+        let pause = retry::pause(policy, &error, self.futile, self.client.noise.next());
+        if self.futile >= policy.attempts || Instant::now() + pause >= self.deadline {
+            return Err(Failed {
+                error,
+                may_have_acted,
+            });
+        }
+        sleep(pause).await;
+        Ok(())
+    }
+}
