@@ -1,9 +1,11 @@
-//! From a token's claims to the audience that the token service wants to hear, with no metadata server asked. Pure.
+//! From a token's claims to the audience that the token service wants to hear, with no metadata
+//! server asked. Pure.
 //!
-//! Two forms exist. A **GKE** pool is named by `aud` (`PROJECT.svc.id.goog`) and its provider, the cluster, by `iss`; the token service
-//! wants `identitynamespace:POOL:PROVIDER`. A **workload identity federation** provider is named by `aud` alone
-//! (`https://iam.googleapis.com/projects/…/providers/…`), and the token service wants it without the leading `https:`. What an operator
-//! gives explicitly wins over both.
+//! Two forms exist. A **GKE** pool is named by `aud` (`PROJECT.svc.id.goog`) and its provider, the
+//! cluster, by `iss`; the token service wants `identitynamespace:POOL:PROVIDER`. A **workload
+//! identity federation** provider is named by `aud` alone
+//! (`https://iam.googleapis.com/projects/…/providers/…`), and the token service wants it without
+//! the leading `https:`. What an operator gives explicitly wins over both.
 
 use std::fmt;
 
@@ -17,8 +19,8 @@ pub enum Audience {
     FromToken,
     /// Exactly this one.
     Explicit(String),
-    /// Of this pool and provider (`--identity-pool`, `--identity-provider`). A provider that is itself a full federation resource name
-    /// stands alone, and the pool is not looked at.
+    /// Of this pool and provider (`--identity-pool`, `--identity-provider`). A provider that is
+    /// itself a full federation resource name stands alone, and the pool is not looked at.
     PoolAndProvider {
         /// The pool, for example `my-project.svc.id.goog`.
         pool: String,
@@ -37,7 +39,8 @@ impl Audience {
     /// The audience for a token with these claims.
     ///
     /// # Errors
-    /// [`Kind::Config`] when the claims do not lead to one; the sentence names what they hold and the flags that settle it.
+    /// [`Kind::Config`] when the claims do not lead to one; the sentence names what they hold and
+    /// the flags that settle it.
     pub fn resolve(&self, claims: &Claims) -> Result<StsAudience, Error> {
         match self {
             Self::Explicit(audience) => Ok(StsAudience(audience.clone())),
@@ -54,9 +57,10 @@ impl StsAudience {
         &self.0
     }
 
-    /// The IAM member that stands for this subject, for an operator to grant a role to. For a GKE pool the number of the project is
-    /// not known here, and the text says `PROJECT_NUMBER`; for federation it takes the usual mapping `google.subject=assertion.sub`.
-    /// See "Principal identifiers" in the IAM documentation.
+    /// The IAM member that stands for this subject, for an operator to grant a role to. For a GKE
+    /// pool the number of the project is not known here, and the text says `PROJECT_NUMBER`; for
+    /// federation it takes the usual mapping `google.subject=assertion.sub`. See "Principal
+    /// identifiers" in the IAM documentation.
     #[must_use]
     pub fn principal(&self, claims: &Claims) -> Option<String> {
         if let Some(provider) = Federation::parse(&self.0) {
@@ -147,7 +151,8 @@ fn is_gke_pool(audience: &str) -> bool {
         })
 }
 
-/// The pool at the start of `POOL:PROVIDER`. Both halves may hold colons, so the suffix that all pools have decides.
+/// The pool at the start of `POOL:PROVIDER`. Both halves may hold colons, so the suffix that all
+/// pools have decides.
 fn pool_of(pool_and_provider: &str) -> Option<&str> {
     const SUFFIX: &str = ".svc.id.goog";
     let end = pool_and_provider.find(".svc.id.goog:")? + SUFFIX.len();
@@ -158,10 +163,11 @@ fn is_url(issuer: &str) -> bool {
     let rest = issuer
         .strip_prefix("https://")
         .or_else(|| issuer.strip_prefix("http://"));
-    rest.is_some_and(|rest| !rest.is_empty() && !rest.contains(char::is_whitespace))
+    rest.is_some_and(|rest| !rest.is_empty() && rest.bytes().all(|byte| byte.is_ascii_graphic()))
 }
 
-/// A full resource name `//iam.HOST/projects/N/locations/L/workloadIdentityPools/P/providers/R`, with or without `https:`.
+/// A full resource name `//iam.HOST/projects/N/locations/L/workloadIdentityPools/P/providers/R`,
+/// with or without `https:`.
 struct Federation<'a> {
     /// The whole name, without scheme.
     provider: &'a str,
@@ -187,7 +193,8 @@ impl<'a> Federation<'a> {
         else {
             return None;
         };
-        let complete = host.starts_with("iam.")
+        let complete = name.bytes().all(|byte| byte.is_ascii_graphic())
+            && host.starts_with("iam.")
             && [project, location, pool, id]
                 .iter()
                 .all(|part| !part.is_empty());
@@ -334,10 +341,17 @@ mod tests {
 
     #[test]
     fn an_audience_in_a_message_is_harmless() {
-        let error = Audience::FromToken
-            .resolve(&claims(&["\u{1b}[2Jx"], None))
-            .unwrap_err();
-        assert!(!error.to_string().contains('\u{1b}'));
+        let federation = format!("{WIF}\u{1b}[2J");
+        for (audience, issuer) in [
+            ("\u{1b}[2Jx", "https://issuer"),
+            ("p.svc.id.goog", "https://issuer\u{1b}[2J"),
+            (&*federation, "https://issuer"),
+        ] {
+            let error = Audience::FromToken
+                .resolve(&claims(&[audience], Some(issuer)))
+                .unwrap_err();
+            assert!(!error.to_string().contains('\u{1b}'), "{error}");
+        }
     }
 
     #[test]

@@ -1,5 +1,5 @@
 //! Keeps one identity's access token ready. A task of its own exchanges ahead of expiry, as the
-//! [schedule](crate::schedule) says, and publishes the token; whoever needs one loads it, with no
+//! schedule says, and publishes the token; whoever needs one loads it, with no
 //! lock and no wait, for as long as a valid one is there. Only without one does a caller wait, for
 //! the exchange in flight, within a deadline.
 
@@ -214,9 +214,9 @@ impl Broker {
     }
 
     /// Tells that a service answered 401 to this token. The first telling forces one exchange; more
-    /// of the same token, and those of a token that was replaced meanwhile, do nothing. The token is
-    /// handed out until the new one is there: the 401 may be a mistake of one server, and an outage
-    /// of the token service must not become one of everything.
+    /// of the same token, and those of a token that was replaced meanwhile, do nothing. The token
+    /// is handed out until the new one is there: the 401 may be a mistake of one server, and an
+    /// outage of the token service must not become one of everything.
     pub fn reject(&self, token: &AccessToken) {
         self.0.core.reject(token.tag());
     }

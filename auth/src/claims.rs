@@ -1,6 +1,7 @@
-//! What a JWT says about itself: issuer, audiences, subject, expiry. Read to find the way to the token service and to explain its
-//! answers, never to authorise anything: no signature is checked here, and none needs to be, since the token service checks it. Every
-//! claim is optional; a claim of an unexpected type counts as absent.
+//! What a JWT says about itself: issuer, audiences, subject, expiry. Read to find the way to the
+//! token service and to explain its answers, never to authorise anything: no signature is checked
+//! here, and none needs to be, since the token service checks it. Every claim is optional; a claim
+//! of an unexpected type counts as absent.
 
 use std::time::{Duration, SystemTime};
 

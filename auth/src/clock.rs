@@ -1,5 +1,6 @@
-//! Time as the broker sees it: a clock that only goes forward, that goes on counting while the machine is suspended, and that nobody
-//! can set. Expiry is measured on it, never on the wall clock, so a corrected or jumping wall clock changes nothing.
+//! Time as the broker sees it: a clock that only goes forward, that goes on counting while the
+//! machine is suspended, and that nobody can set. Expiry is measured on it, never on the wall
+//! clock, so a corrected or jumping wall clock changes nothing.
 
 use std::fmt;
 use std::ops::Add;
@@ -42,8 +43,9 @@ pub trait Clock: fmt::Debug + Send + Sync + 'static {
     fn now(&self) -> Moment;
 }
 
-/// The kernel's `CLOCK_BOOTTIME`: monotonic, and unlike `CLOCK_MONOTONIC` it counts the time spent in suspend, in which tokens age
-/// too. Read through the vDSO, some tens of nanoseconds a call (see `clock_gettime(2)`).
+/// The kernel's `CLOCK_BOOTTIME`: monotonic, and unlike `CLOCK_MONOTONIC` it counts the time spent
+/// in suspend, in which tokens age too. Read through the vDSO, some tens of nanoseconds a call (see
+/// `clock_gettime(2)`).
 #[derive(Clone, Copy, Debug, Default)]
 pub struct BootClock;
 

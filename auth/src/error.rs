@@ -1,5 +1,6 @@
-//! The one error of the broker. Its kind says who is at fault and thereby what to do; its message is one sentence for the operator,
-//! which names file, audience and likely cause, and never holds a secret. Cheap to clone: all who wait for an exchange share it.
+//! The one error of the broker. Its kind says who is at fault and thereby what to do; its message
+//! is one sentence for the operator, which names file, audience and likely cause, and never holds a
+//! secret. Cheap to clone: all who wait for an exchange share it.
 
 use std::fmt;
 use std::sync::Arc;
@@ -20,9 +21,11 @@ struct Inner {
 /// Who is at fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
-    /// The subject token could not be had or cannot be used: look at the file, the volume or the pod.
+    /// The subject token could not be had or cannot be used: look at the file, the volume or the
+    /// pod.
     Source(SourceFault),
-    /// The token service understood and refused (4xx): look at pool, provider, audience and bindings.
+    /// The token service understood and refused (4xx): look at pool, provider, audience and
+    /// bindings.
     Refused(Refusal),
     /// No connection to the token service.
     Unreachable(Reach),
@@ -124,8 +127,8 @@ impl Error {
         self.0.retry_after
     }
 
-    /// Whether a command that is about to mount should end now: the fault is one that a person has to mend. A broker that runs goes on
-    /// trying all the same, since persons do.
+    /// Whether a command that is about to mount should end now: the fault is one that a person has
+    /// to mend. A broker that runs goes on trying all the same, since persons do.
     #[must_use]
     pub fn is_permanent_for_mount(&self) -> bool {
         match self.kind() {
@@ -151,8 +154,8 @@ impl Error {
         }
     }
 
-    /// Whether the same request may well succeed when it is repeated soon, with nobody doing anything. What a client library's retry
-    /// loop wants to know.
+    /// Whether the same request may well succeed when it is repeated soon, with nobody doing
+    /// anything. What a client library's retry loop wants to know.
     #[must_use]
     pub fn is_transient(&self) -> bool {
         match self.kind() {

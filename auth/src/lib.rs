@@ -1,12 +1,12 @@
 //! The token broker: it turns the token that says who a workload is (a subject token, such as the
-//! one that Kubernetes projects into a pod) into an access token for Google Cloud, and keeps a valid
-//! one ready. No metadata server is asked for anything.
+//! one that Kubernetes projects into a pod) into an access token for Google Cloud, and keeps a
+//! valid one ready. No metadata server is asked for anything.
 //!
-//! A token takes five steps: a [`source`] reads the subject token afresh; its [`claims`] lead to the
-//! [`audience`]; the token service ([`sts`]) exchanges it; the [`broker`] publishes the result ahead
-//! of expiry, as a pure schedule says; the [`provider`] hands it to Google's client libraries. An
-//! [`exchange`] is the seam in the middle: whatever gets a token in one attempt can stand behind a
-//! broker.
+//! A token takes five steps: a [`source`] reads the subject token afresh; its [`claims`] lead to
+//! the [`audience`]; the token service ([`sts`]) exchanges it; the [`broker`] publishes the result
+//! ahead of expiry, as a pure schedule says; the [`provider`] hands it to Google's client
+//! libraries. An [`exchange`] is the seam in the middle: whatever gets a token in one attempt can
+//! stand behind a broker.
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), gcsmount_auth::Error> {

@@ -1,5 +1,6 @@
-//! Bytes that nobody may see: no `Display`, a `Debug` that shows nothing, and memory that is zeroed when the last owner lets go.
-//! What the HTTP stack copies into its own buffers is out of reach; every buffer that is ours is one of these.
+//! Bytes that nobody may see: no `Display`, a `Debug` that shows nothing, and memory that is zeroed
+//! when the last owner lets go. What the HTTP stack copies into its own buffers is out of reach;
+//! every buffer that is ours is one of these.
 
 use std::fmt;
 
@@ -9,11 +10,13 @@ use zeroize::Zeroizing;
 /// What `Debug` prints in place of a secret.
 const HIDDEN: &str = "[secret]";
 
-/// A subject token: the JWT that says who this process is, as the [source](crate::source) delivered it, trimmed.
+/// A subject token: the JWT that says who this process is, as the [source](crate::source) delivered
+/// it, trimmed.
 pub struct SubjectToken(Zeroizing<String>);
 
 impl SubjectToken {
-    /// Takes the token out of `text`, without the white space around it; `None` if nothing else is there. `text` is zeroed.
+    /// Takes the token out of `text`, without the white space around it; `None` if nothing else is
+    /// there. `text` is zeroed.
     #[must_use]
     pub fn new(text: String) -> Option<Self> {
         let text = Zeroizing::new(text);
@@ -57,13 +60,14 @@ impl fmt::Debug for AccessSecret {
     }
 }
 
-/// Shared bytes whose memory is zeroed when the last clone is dropped, for interfaces that take [`Bytes`].
+/// Shared bytes whose memory is zeroed when the last clone is dropped, for interfaces that take
+/// [`Bytes`].
 pub(crate) fn zeroed_on_drop(secret: Vec<u8>) -> Bytes {
     Bytes::from_owner(Zeroizing::new(secret))
 }
 
-/// Text from outside, made fit for a message: the pieces of `secret` are taken out, so is anything else that looks like a token or a
-/// key, control characters are escaped and the length is bounded.
+/// Text from outside, made fit for a message: the pieces of `secret` are taken out, so is anything
+/// else that looks like a token or a key, control characters are escaped and the length is bounded.
 pub(crate) fn quotable(text: &str, secret: &str) -> String {
     const LONGEST: usize = 400;
     let mut shown = text.to_owned();
@@ -80,8 +84,8 @@ pub(crate) fn quotable(text: &str, secret: &str) -> String {
     quoted
 }
 
-/// Replaces each run of more than 40 base64url characters. Names of pools and providers end at 32, a UUID is 36 long; tokens and
-/// signatures are longer.
+/// Replaces each run of more than 40 base64url characters. Names of pools and providers end at 32,
+/// a UUID is 36 long; tokens and signatures are longer.
 fn without_long_runs(text: &str) -> String {
     const LONGEST_NAME: usize = 40;
     let is_token_char = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');

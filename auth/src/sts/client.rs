@@ -139,50 +139,57 @@ impl Client {
             .uri()
             .authority()
             .map_or("", |authority| authority.as_str());
-        let told = |kind, why: String| {
-            Error::new(
-                kind,
-                format!("the token service at {host} cannot be reached: {why}"),
-            )
-        };
-        for cause in causes(error) {
-            if let Some(failed) = cause.downcast_ref::<Failed>() {
-                let reach = match failed {
-                    Failed::NoSuchName => Reach::UnknownHost,
-                    Failed::NoAnswer => Reach::NameService,
-                };
-                return told(Kind::Unreachable(reach), failed.to_string());
-            }
-            if let Some(tls) = cause.downcast_ref::<rustls::Error>() {
-                return told(Kind::Unreachable(Reach::Tls), tls.to_string());
-            }
-            if let Some(io) = cause.downcast_ref::<io::Error>()
-                && io.get_ref().is_none()
-            {
-                return match io.kind() {
-                    io::ErrorKind::TimedOut => told(Kind::Timeout, io.to_string()),
-                    _ => told(Kind::Unreachable(Reach::Network), io.to_string()),
-                };
-            }
-        }
-        if timed_out(error) {
-            return told(Kind::Timeout, "the connection took too long".to_owned());
-        }
-        let spoke = causes(error).any(|cause| {
-            cause
-                .downcast_ref::<hyper::Error>()
-                .is_some_and(hyper::Error::is_parse)
+        let (kind, why) = diagnose(error);
+        Error::new(kind, format!("the token service at {host} {why}"))
+    }
+}
+
+/// Why a request got no answer: the first cause that says so, from the outside in.
+fn diagnose(error: &(dyn StdError + 'static)) -> (Kind, String) {
+    causes(error).find_map(known).unwrap_or_else(|| {
+        let why = "cannot be reached: the connection broke; is the service up?";
+        (Kind::Unreachable(Reach::Network), why.to_owned())
+    })
+}
+
+fn known(cause: &(dyn StdError + 'static)) -> Option<(Kind, String)> {
+    if let Some(failed) = cause.downcast_ref::<Failed>() {
+        return Some(match failed {
+            Failed::NoSuchName => (
+                Kind::Unreachable(Reach::UnknownHost),
+                format!("cannot be reached: {failed}; check --sts-endpoint"),
+            ),
+            Failed::NoAnswer => (
+                Kind::Unreachable(Reach::NameService),
+                format!("cannot be reached: {failed}; is the network up?"),
+            ),
         });
-        match spoke {
-            true => Error::new(
-                Kind::BadAnswer,
-                format!("what answers at {host} is no HTTP server: is --sts-endpoint right?"),
-            ),
-            false => told(
-                Kind::Unreachable(Reach::Network),
-                "the connection broke".to_owned(),
-            ),
+    }
+    if let Some(tls) = cause.downcast_ref::<rustls::Error>() {
+        let why = format!(
+            "cannot be trusted: {tls}; check --sts-endpoint, or name its authority in SSL_CERT_FILE"
+        );
+        return Some((Kind::Unreachable(Reach::Tls), why));
+    }
+    if cause
+        .downcast_ref::<hyper::Error>()
+        .is_some_and(hyper::Error::is_parse)
+    {
+        let why = "does not speak HTTP: is --sts-endpoint right?";
+        return Some((Kind::BadAnswer, why.to_owned()));
+    }
+    let io = cause.downcast_ref::<io::Error>()?;
+    match io.kind() {
+        io::ErrorKind::TimedOut => {
+            let why = "cannot be reached: no connection in time; is a firewall between?";
+            Some((Kind::Timeout, why.to_owned()))
         }
+        // A box around another error: the one inside knows more.
+        _ if io.get_ref().is_some() => None,
+        _ => Some((
+            Kind::Unreachable(Reach::Network),
+            format!("cannot be reached: {io}; check --sts-endpoint and that the service is up"),
+        )),
     }
 }
 
@@ -200,12 +207,6 @@ fn causes<'a>(
             None => cause.source(),
         }
     })
-}
-
-fn timed_out(error: &(dyn StdError + 'static)) -> bool {
-    causes(error)
-        .filter_map(|cause| cause.downcast_ref::<io::Error>())
-        .any(|io| io.kind() == io::ErrorKind::TimedOut)
 }
 
 /// TLS with the certificates that the system trusts (`SSL_CERT_FILE` and `SSL_CERT_DIR` are
@@ -227,4 +228,42 @@ fn tls(endpoint: &Endpoint) -> Result<ClientConfig, Error> {
         false => builder.with_root_certificates(RootCertStore::empty()),
     };
     Ok(builder.with_no_client_auth())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn causes_are_found_in_boxes_of_boxes() {
+        let boxed =
+            |inner: Box<dyn StdError + Send + Sync>| io::Error::other(io::Error::other(inner));
+        let network = Kind::Unreachable(Reach::Network);
+        for (error, kind) in [
+            (
+                boxed(Box::new(Failed::NoSuchName)),
+                Kind::Unreachable(Reach::UnknownHost),
+            ),
+            (
+                boxed(Box::new(Failed::NoAnswer)),
+                Kind::Unreachable(Reach::NameService),
+            ),
+            (
+                boxed(Box::new(rustls::Error::DecryptError)),
+                Kind::Unreachable(Reach::Tls),
+            ),
+            (
+                boxed(Box::new(io::Error::from(io::ErrorKind::ConnectionRefused))),
+                network,
+            ),
+            (
+                io::Error::new(io::ErrorKind::TimedOut, "elapsed"),
+                Kind::Timeout,
+            ),
+            (io::Error::from(io::ErrorKind::TimedOut), Kind::Timeout),
+            (boxed("something new".into()), network),
+        ] {
+            assert_eq!(diagnose(&error).0, kind, "{error:?}");
+        }
+    }
 }

@@ -3,12 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use async_trait::async_trait;
 use futures_util::future::join_all;
 use gcsmount_auth::error::{Reach, Refusal, SourceFault};
-use gcsmount_auth::{Broker, Kind};
+use gcsmount_auth::secret::AccessSecret;
+use gcsmount_auth::{Broker, Error, Exchange, FileSource, Grant, Identity, Kind, Source, Tuning};
 use tokio::time::Instant;
 
-use crate::doubles::{Scripted, Step, broker, pass};
+use crate::doubles::{Scripted, Step, TestClock, broker, pass};
 
 const OUTAGE: Step = Step::Fail(Kind::Unavailable);
 
@@ -293,6 +295,55 @@ async fn with_the_last_handle_the_task_and_its_exchange_end() {
     assert_eq!(Arc::strong_count(&exchange), 1);
 }
 
+/// Gives back what is in a file, as if it were exchanged.
+#[derive(Debug)]
+struct FromFile(FileSource);
+
+#[async_trait]
+impl Exchange for FromFile {
+    async fn exchange(&self) -> Result<Grant, Error> {
+        let subject = self.0.subject_token().await?;
+        let token = AccessSecret::new(subject.expose().to_owned());
+        Ok(Grant {
+            token,
+            lifetime: Duration::from_secs(60),
+        })
+    }
+
+    fn identity(&self) -> Identity {
+        Identity {
+            source: self.0.describe(),
+            ..Identity::default()
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_file_that_is_missing_comes_back_and_rotates_without_a_restart() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("token");
+    let exchange = FromFile(FileSource::new(&path));
+    let tuning = Tuning {
+        clock: TestClock::new(),
+        ..Tuning::default()
+    };
+    let broker = Broker::with_exchange(Arc::new(exchange), tuning);
+    let missing = Kind::Source(SourceFault::Missing);
+    assert_eq!(broker.token().await.unwrap_err().kind(), missing);
+    std::fs::write(&path, "first").unwrap();
+    pass(2).await;
+    assert_eq!(broker.token().await.unwrap().expose(), "first");
+    std::fs::write(&path, "second").unwrap();
+    pass(50).await;
+    assert_eq!(broker.token().await.unwrap().expose(), "second");
+    std::fs::remove_file(&path).unwrap();
+    pass(120).await;
+    assert_eq!(broker.token().await.unwrap_err().kind(), missing);
+    std::fs::write(&path, "third").unwrap();
+    pass(31).await;
+    assert_eq!(broker.token().await.unwrap().expose(), "third");
+}
+
 #[test]
 fn a_broker_whose_runtime_is_gone_says_so() {
     let runtime = || {
@@ -327,7 +378,7 @@ fn kinds_say_what_a_person_has_to_mend() {
         (Kind::Unavailable, false, true),
         (Kind::BadAnswer, false, true),
     ] {
-        let error = gcsmount_auth::Error::new(kind, "x");
+        let error = Error::new(kind, "x");
         assert_eq!(
             (error.is_permanent_for_mount(), error.is_transient()),
             (permanent, transient),

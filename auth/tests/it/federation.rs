@@ -269,27 +269,31 @@ async fn pool_and_provider_win_over_the_token() {
 }
 
 #[tokio::test]
-async fn a_missing_file_fails_the_start_and_its_return_is_noticed() {
+async fn a_missing_file_fails_the_start_before_anything_is_sent() {
     let sts = Sts::start([Reply::Grant(3600)]).await;
     let dir = tempdir().unwrap();
-    let path = dir.path().join("token");
     let config = BrokerConfig {
         sts: sts.endpoint(),
-        ..BrokerConfig::new(Arc::new(FileSource::new(&path)))
+        ..BrokerConfig::new(Arc::new(FileSource::new(dir.path().join("token"))))
     };
     let broker = Broker::spawn(config).unwrap();
     let error = broker.token().await.unwrap_err();
     assert_eq!(error.kind(), Kind::Source(SourceFault::Missing));
     assert!(error.is_permanent_for_mount());
-    std::fs::write(&path, jwt(&gke_claims())).unwrap();
-    // The next attempt is a second after the first; the waiters of that one are what ends this.
-    let token = tokio::time::timeout(Duration::from_secs(10), async {
-        loop {
-            match broker.token().await {
-                Ok(token) => break token,
-                Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
-            }
-        }
-    });
-    assert_eq!(token.await.unwrap().expose(), granted(1));
+    assert!(sts.forms().is_empty());
+}
+
+#[tokio::test]
+async fn a_broker_gives_what_the_service_gave() {
+    let sts = Sts::start([Reply::Grant(3600)]).await;
+    let (_dir, path) = token_file(&jwt(&gke_claims()));
+    let config = BrokerConfig {
+        sts: sts.endpoint(),
+        ..BrokerConfig::new(Arc::new(FileSource::new(path)))
+    };
+    let broker = Broker::spawn(config).unwrap();
+    assert_eq!(broker.token().await.unwrap().expose(), granted(1));
+    let status = broker.status();
+    assert_eq!(status.identity.audience.as_deref(), Some(AUDIENCE));
+    assert!(status.expires_in.unwrap() > Duration::from_secs(3500));
 }
