@@ -1,1 +1,111 @@
-//! gcsmount-emulator: Google Cloud Storage, STS and the metadata server's traps on loopback.
+//! Google Cloud Storage, the Security Token Service and a trap in the metadata server's place, on loopback.
+//!
+//! An [`Emulator`] serves on one port, over HTTP/1.1:
+//! - the JSON API of Cloud Storage (`/storage/v1/`, `/upload/storage/v1/`, `/download/storage/v1/`) and the XML
+//!   API's `/bucket/object`, strict about preconditions, generations, checksums, names, ranges and the mutation
+//!   rate;
+//! - STS (`POST /v1/token`), which exchanges the projected tokens of a built-in cluster for access tokens that the
+//!   object API then demands;
+//! - the metadata server's paths (`/computeMetadata/v1/`), which hand out the identity of a *node* that every
+//!   bucket refuses, and count who asks;
+//! - the administrative interface below, which is also the Rust API of [`Admin`].
+//!
+//! Everything is in memory. Versions of objects are immutable and share their bytes.
+//!
+//! ```
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! use gcsmount_emulator::{Config, Emulator, MintRequest};
+//!
+//! let config = Config { buckets: vec!["demo".into()], ..Config::default() };
+//! let emulator = Emulator::start(config).await?;
+//! emulator.admin().put_object("demo", "hello", "world".into())?;
+//! let subject_token = emulator.admin().mint_token(&MintRequest::default());
+//! # drop(subject_token);
+//! emulator.shutdown().await;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Administration over HTTP
+//!
+//! Bodies are JSON, in both directions; an empty body is `{}`. Unknown keys are refused with 400.
+//!
+//! | request | body | effect |
+//! |---|---|---|
+//! | `POST /_emulator/tokens` | `namespace`, `service_account`, `ttl_seconds`, `audience`, `issuer`, all optional | [`Admin::mint_token`]; answers `token`, `expires_at` |
+//! | `GET /_emulator/counters` | | [`Admin::counters`] |
+//! | `POST /_emulator/counters/reset` | | [`Admin::reset_counters`] |
+//! | `POST /_emulator/buckets` | `name` | [`Admin::create_bucket`] |
+//! | `POST /_emulator/buckets/NAME/grants` | `member`, `role` (`roles/storage.objectAdmin`, …) | [`Admin::grant`] |
+//! | `PUT /_emulator/buckets/NAME/grants` | list of `member`, `role` | [`Admin::replace_grants`] |
+//! | `POST /_emulator/faults` | a [`FaultRule`] | [`Admin::add_fault`] |
+//! | `DELETE /_emulator/faults` | | [`Admin::clear_faults`] |
+//! | `PUT /_emulator/shape` | `latency_ms` with optional `method`; `stream_rate` (0: none) | [`Admin::set_latency`], [`Admin::set_stream_rate`] |
+//! | `PUT /_emulator/access_tokens` | `ttl_seconds` | [`Admin::set_access_token_ttl`] |
+//! | `POST /_emulator/access_tokens/revoke` | | [`Admin::revoke_access_tokens`] |
+//! | `POST /_emulator/clock` | `advance_ms` | [`Admin::advance_clock`] |
+//!
+//! # Names of methods
+//!
+//! Counters, faults and latencies know requests by these names; patterns take `*`. `storage.objects.`: `list`, `get`
+//! (the resource), `get.media` (the data), `insert` (media and multipart), `insert.start`, `insert.chunk`,
+//! `insert.query`, `insert.cancel` (resumable), `patch`, `update`, `delete`, `compose`, `rewrite`, `copy`, `move`.
+//! `storage.buckets.`: `list`, `insert`, `get`, `delete`, `getStorageLayout`. Further `sts.token`, `metadata` and
+//! `unknown`.
+//!
+//! # Where it follows GCS to the letter
+//!
+//! - Errors are JSON with `error.errors[0].reason`, but a media read (`alt=media`) is refused with the bare message
+//!   as text, and the XML API answers XML.
+//! - An anonymous caller gets 401 `required`, a bad or expired token 401 `authError`, a principal without the
+//!   permission 403 `forbidden`. [`Role::ObjectAdmin`] does not contain `storage.buckets.get`.
+//! - A failed precondition is 412 `conditionNotMet`; on reads a failed not-match is 304.
+//! - A resumable chunk that leaves a gap is 400, a cancelled session answers 499 and then 410.
+
+mod access;
+mod admin;
+mod body;
+mod call;
+mod clock;
+mod cluster;
+mod config;
+mod content;
+mod counters;
+mod download;
+mod error;
+mod fault;
+mod fields;
+mod gate;
+mod inbound;
+mod json;
+mod jwt;
+mod limit;
+mod listing;
+mod metadata;
+mod mutation;
+mod name;
+mod object;
+mod operation;
+mod pattern;
+mod precondition;
+mod query;
+mod range;
+mod resource;
+mod route;
+mod server;
+mod service;
+mod shape;
+mod state;
+mod store;
+mod sts;
+mod upload;
+mod xml;
+
+pub use access::Role;
+pub use admin::{Admin, Error, ErrorKind};
+pub use cluster::MintRequest;
+pub use config::{Auth, Config, MutationLimit, ParseAuthError, ParseLimitError, Provider};
+pub use counters::Counters;
+pub use fault::{FaultAction, FaultRule};
+pub use server::Emulator;

@@ -1,0 +1,200 @@
+//! `/_emulator/`: the administrative calls over HTTP. The table is in the crate's documentation.
+
+use std::time::Duration;
+
+use http::request::Parts;
+use http::{HeaderValue, Response, StatusCode, header};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+use super::{Admin, Error, ErrorKind};
+use crate::access::Role;
+use crate::body::ReplyBody;
+use crate::cluster::MintRequest;
+use crate::error::{ApiError, Dialect, Failure, Kind};
+use crate::fault::FaultRule;
+use crate::inbound::Inbound;
+use crate::object::rfc3339;
+use crate::state::State;
+use std::sync::Arc;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct TokenBody {
+    #[serde(default)]
+    namespace: Option<String>,
+    #[serde(default)]
+    service_account: Option<String>,
+    #[serde(default)]
+    ttl_seconds: Option<u64>,
+    #[serde(default)]
+    audience: Option<String>,
+    #[serde(default)]
+    issuer: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct BucketBody {
+    name: String,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct GrantBody {
+    member: String,
+    role: String,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ShapeBody {
+    #[serde(default)]
+    method: Option<String>,
+    #[serde(default)]
+    latency_ms: Option<u64>,
+    #[serde(default)]
+    stream_rate: Option<u64>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct TtlBody {
+    ttl_seconds: u64,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ClockBody {
+    advance_ms: u64,
+}
+
+/// Answers one administrative request. Neither authorization nor faults nor latency apply to it.
+pub(crate) async fn answer(
+    state: &Arc<State>,
+    parts: &Parts,
+    inbound: &mut Inbound,
+) -> Response<ReplyBody> {
+    let admin = Admin::new(Arc::clone(state));
+    let done = match inbound.collect_small().await {
+        Ok(body) => act(&admin, parts, &body),
+        Err(Failure::Refused(error)) => Err(error),
+        Err(Failure::Broken) => Err(ApiError::invalid("the body was cut short")),
+    };
+    match done {
+        Ok(value) => {
+            let mut reply = Response::new(ReplyBody::full(value.to_string()));
+            *reply.status_mut() = StatusCode::OK;
+            let content_type = HeaderValue::from_static("application/json; charset=UTF-8");
+            reply
+                .headers_mut()
+                .insert(header::CONTENT_TYPE, content_type);
+            reply
+        }
+        Err(error) => error.reply(Dialect::Json),
+    }
+}
+
+fn act(admin: &Admin, parts: &Parts, body: &[u8]) -> Result<Value, ApiError> {
+    let path = parts
+        .uri
+        .path()
+        .trim_start_matches("/_emulator")
+        .trim_matches('/');
+    let segments: Vec<&str> = path.split('/').collect();
+    match (parts.method.as_str(), segments.as_slice()) {
+        ("POST", ["tokens"]) => Ok(mint(admin, parse(body)?)),
+        ("GET", ["counters"]) => Ok(json!(admin.counters())),
+        ("POST", ["counters", "reset"]) => done(admin.reset_counters()),
+        ("POST", ["buckets"]) => Ok(done_with(
+            admin.create_bucket(&parse::<BucketBody>(body)?.name),
+        )?),
+        ("POST", ["buckets", bucket, "grants"]) => grant(admin, bucket, &parse(body)?),
+        ("PUT", ["buckets", bucket, "grants"]) => {
+            replace(admin, bucket, &parse::<Vec<GrantBody>>(body)?)
+        }
+        ("POST", ["faults"]) => done(admin.add_fault(parse::<FaultRule>(body)?)),
+        ("DELETE", ["faults"]) => done(admin.clear_faults()),
+        ("PUT", ["shape"]) => done(shape(admin, &parse(body)?)),
+        ("PUT", ["access_tokens"]) => {
+            let ttl = Duration::from_secs(parse::<TtlBody>(body)?.ttl_seconds);
+            done(admin.set_access_token_ttl(ttl))
+        }
+        ("POST", ["access_tokens", "revoke"]) => done(admin.revoke_access_tokens()),
+        ("POST", ["clock"]) => {
+            let by = Duration::from_millis(parse::<ClockBody>(body)?.advance_ms);
+            done(admin.advance_clock(by))
+        }
+        _ => Err(ApiError::new(
+            Kind::NothingHere,
+            "there is no such administrative call",
+        )),
+    }
+}
+
+fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, ApiError> {
+    let body = if body.is_empty() { b"{}" } else { body };
+    serde_json::from_slice(body).map_err(|error| ApiError::new(Kind::Unparsable, error.to_string()))
+}
+
+#[expect(
+    clippy::unnecessary_wraps,
+    reason = "keeps the arms of the table alike"
+)]
+fn done((): ()) -> Result<Value, ApiError> {
+    Ok(json!({}))
+}
+
+fn done_with(result: Result<(), Error>) -> Result<Value, ApiError> {
+    let refuse = |error: Error| {
+        let kind = match error.kind() {
+            ErrorKind::InvalidName => Kind::Invalid,
+            ErrorKind::NotFound => Kind::BucketNotFound,
+            ErrorKind::Exists => Kind::Conflict,
+        };
+        ApiError::new(kind, error.to_string())
+    };
+    result.map(|()| json!({})).map_err(refuse)
+}
+
+fn mint(admin: &Admin, body: TokenBody) -> Value {
+    let usual = MintRequest::default();
+    let (token, expires) = admin.mint(&MintRequest {
+        namespace: body.namespace.unwrap_or(usual.namespace),
+        service_account: body.service_account.unwrap_or(usual.service_account),
+        ttl: body.ttl_seconds.map_or(usual.ttl, Duration::from_secs),
+        audience: body.audience,
+        issuer: body.issuer,
+        ..MintRequest::default()
+    });
+    json!({"token": token, "expires_at": rfc3339(Duration::from_secs(expires))})
+}
+
+fn role(name: &str) -> Result<Role, ApiError> {
+    Role::from_name(name)
+        .ok_or_else(|| ApiError::invalid(format!("{name:?} is not a role that is known here")))
+}
+
+fn grant(admin: &Admin, bucket: &str, body: &GrantBody) -> Result<Value, ApiError> {
+    done_with(admin.grant(bucket, &body.member, role(&body.role)?))
+}
+
+fn replace(admin: &Admin, bucket: &str, bodies: &[GrantBody]) -> Result<Value, ApiError> {
+    let binding = |body: &GrantBody| Ok((body.member.clone(), role(&body.role)?));
+    let bindings = bodies
+        .iter()
+        .map(binding)
+        .collect::<Result<Vec<_>, ApiError>>()?;
+    done_with(admin.replace_grants(bucket, &bindings))
+}
+
+fn shape(admin: &Admin, body: &ShapeBody) {
+    if let Some(latency) = body.latency_ms {
+        let method = body.method.as_deref().unwrap_or("*");
+        admin.set_latency(method, Duration::from_millis(latency));
+    }
+    if let Some(rate) = body.stream_rate {
+        admin.set_stream_rate(Some(rate));
+    }
+}

@@ -1,0 +1,169 @@
+//! One request to the storage API: what it asks, who asks, and the replies that all verbs share.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::request::Parts;
+use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
+use serde::Serialize;
+
+use crate::access::{Caller, Permission};
+use crate::body::ReplyBody;
+use crate::error::{ApiError, Failure};
+use crate::fields::Mask;
+use crate::name::{BucketName, ObjectName};
+use crate::object::Object;
+use crate::query::Query;
+use crate::resource::ObjectResource;
+use crate::route::{Place, Route};
+use crate::state::State;
+
+/// A reply, or why there is none.
+pub(crate) type Outcome = Result<Response<ReplyBody>, Failure>;
+
+/// A request whose caller is known.
+#[derive(Debug)]
+pub(crate) struct Call {
+    pub(crate) state: Arc<State>,
+    pub(crate) route: Route,
+    pub(crate) query: Query,
+    pub(crate) headers: HeaderMap,
+    pub(crate) caller: Caller,
+    /// The host and port that the caller asked, which links and upload sessions lead back to.
+    pub(crate) host: String,
+}
+
+impl Call {
+    pub(crate) fn new(
+        state: Arc<State>,
+        route: Route,
+        query: Query,
+        parts: Parts,
+    ) -> Result<Self, ApiError> {
+        let caller = state.access.caller(&parts.headers)?;
+        let named = parts
+            .headers
+            .get(header::HOST)
+            .and_then(|host| host.to_str().ok());
+        let host = named
+            .or(parts.uri.authority().map(http::uri::Authority::as_str))
+            .unwrap_or("localhost");
+        Ok(Self {
+            state,
+            route,
+            query,
+            caller,
+            host: host.to_owned(),
+            headers: parts.headers,
+        })
+    }
+
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+        self.headers.get(name).and_then(|value| value.to_str().ok())
+    }
+
+    /// The bucket that the request is about, if it exists and the caller may do this with it.
+    pub(crate) fn bucket(&self, permission: Permission) -> Result<BucketName, ApiError> {
+        let (Place::Bucket(bucket)
+        | Place::Object { bucket, .. }
+        | Place::Pair {
+            from: (bucket, _), ..
+        }) = &self.route.place
+        else {
+            return Err(ApiError::bucket_not_found());
+        };
+        self.bucket_named(bucket, permission)
+    }
+
+    /// As [`Self::bucket`], of another bucket.
+    pub(crate) fn bucket_named(
+        &self,
+        name: &str,
+        permission: Permission,
+    ) -> Result<BucketName, ApiError> {
+        let bucket = self.state.store.bucket(name)?.name.clone();
+        self.state
+            .access
+            .permit(&self.caller, &bucket, permission)?;
+        Ok(bucket)
+    }
+
+    /// The object that the request is about, in a bucket that [`Self::bucket`] lets through.
+    pub(crate) fn object(
+        &self,
+        permission: Permission,
+    ) -> Result<(BucketName, ObjectName), ApiError> {
+        let bucket = self.bucket(permission)?;
+        let (Place::Object { object, .. }
+        | Place::Pair {
+            from: (_, object), ..
+        }) = &self.route.place
+        else {
+            return Err(ApiError::bucket_not_found());
+        };
+        Ok((bucket, ObjectName::parse(object)?))
+    }
+
+    /// Where a rewrite, copy or move leads.
+    pub(crate) fn destination(
+        &self,
+        permission: Permission,
+    ) -> Result<(BucketName, ObjectName), ApiError> {
+        let Place::Pair {
+            to: (bucket, object),
+            ..
+        } = &self.route.place
+        else {
+            return Err(ApiError::bucket_not_found());
+        };
+        Ok((
+            self.bucket_named(bucket, permission)?,
+            ObjectName::parse(object)?,
+        ))
+    }
+
+    /// A JSON resource, cut down to `fields` where that is asked.
+    pub(crate) fn print(&self, resource: &impl Serialize) -> Result<Bytes, ApiError> {
+        let printed = match self.query.filled("fields") {
+            None => serde_json::to_vec(resource),
+            Some(fields) => {
+                let mask = Mask::parse(fields)?;
+                serde_json::to_value(resource)
+                    .and_then(|value| serde_json::to_vec(&mask.apply(value)))
+            }
+        };
+        let printed = printed.expect("resources have string keys and no fallible serializer");
+        Ok(printed.into())
+    }
+
+    /// The reply with a JSON resource.
+    pub(crate) fn json(&self, resource: &impl Serialize) -> Outcome {
+        let mut reply = Response::new(ReplyBody::full(self.print(resource)?));
+        let headers = reply.headers_mut();
+        headers.insert(
+            header::CONTENT_TYPE,
+            HeaderValue::from_static("application/json; charset=UTF-8"),
+        );
+        headers.insert(
+            header::CACHE_CONTROL,
+            HeaderValue::from_static("no-cache, no-store, max-age=0, must-revalidate"),
+        );
+        Ok(reply)
+    }
+
+    /// The reply with an object's resource.
+    pub(crate) fn object_json(&self, object: &Object) -> Outcome {
+        let mut reply = self.json(&ObjectResource::new(object, &self.host))?;
+        if let Ok(etag) = HeaderValue::try_from(object.etag()) {
+            reply.headers_mut().insert(header::ETAG, etag);
+        }
+        Ok(reply)
+    }
+}
+
+/// A reply without a body.
+pub(crate) fn empty(status: StatusCode) -> Response<ReplyBody> {
+    let mut reply = Response::new(ReplyBody::full(""));
+    *reply.status_mut() = status;
+    reply
+}

@@ -1,0 +1,140 @@
+//! The body of a request as it comes in: counted, capped, paced, and never waited for without a deadline.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use http_body_util::BodyExt as _;
+use hyper::body::{Body as _, Incoming};
+use tokio::time::timeout;
+
+use crate::counters::Tally;
+use crate::error::{ApiError, Failure, Kind};
+use crate::gate::Gate;
+
+/// Largest JSON or form body.
+const SMALL_BODY: u64 = 1 << 20;
+
+/// What is drained of a body that nobody wants, so that the answer reaches a caller that is still sending.
+const DRAIN_LIMIT: u64 = 64 << 20;
+
+/// What is reserved on a caller's word; beyond it memory grows with what arrives.
+const RESERVE_LIMIT: u64 = 64 << 20;
+
+const DRAIN_TIME: Duration = Duration::from_secs(5);
+
+/// One request body.
+#[derive(Debug)]
+pub(crate) struct Inbound {
+    body: Incoming,
+    gate: Option<Gate>,
+    /// Received, and not yet let through by the gate.
+    stash: Bytes,
+    idle: Duration,
+    received: u64,
+    limit: u64,
+    tally: Arc<Tally>,
+}
+
+impl Inbound {
+    pub(crate) fn new(body: Incoming, limit: u64, idle: Duration, tally: Arc<Tally>) -> Self {
+        Self {
+            body,
+            gate: None,
+            stash: Bytes::new(),
+            idle,
+            received: 0,
+            limit,
+            tally,
+        }
+    }
+
+    pub(crate) fn shape(&mut self, gate: Option<Gate>) {
+        self.gate = gate;
+    }
+
+    /// The length that the caller announced.
+    pub(crate) fn announced(&self) -> Option<u64> {
+        self.body.size_hint().exact()
+    }
+
+    /// The next piece; `None` at the end.
+    pub(crate) async fn next(&mut self) -> Result<Option<Bytes>, Failure> {
+        if self.stash.is_empty() {
+            let Some(piece) = self.receive().await? else {
+                return Ok(None);
+            };
+            self.stash = piece;
+        }
+        let Some(gate) = &mut self.gate else {
+            return Ok(Some(std::mem::take(&mut self.stash)));
+        };
+        let allowance = std::future::poll_fn(|cx| gate.poll_allowance(cx)).await;
+        let allowed = allowance.map_err(|_| Failure::Broken)?;
+        let piece = self.stash.split_to(allowed.min(self.stash.len()));
+        gate.passed(piece.len());
+        Ok(Some(piece))
+    }
+
+    /// The next frame with data in it.
+    async fn receive(&mut self) -> Result<Option<Bytes>, Failure> {
+        loop {
+            let frame = match timeout(self.idle, self.body.frame()).await {
+                Ok(None) => return Ok(None),
+                Ok(Some(Ok(frame))) => frame,
+                Ok(Some(Err(_))) => return Err(Failure::Broken),
+                Err(_) => {
+                    let message = "The request body stopped arriving.";
+                    return Err(ApiError::new(Kind::RequestTimeout, message).into());
+                }
+            };
+            let piece = frame.into_data().unwrap_or_default();
+            self.tally.received(piece.len());
+            self.received += piece.len() as u64;
+            if self.received > self.limit {
+                return Err(too_large().into());
+            }
+            if !piece.is_empty() {
+                return Ok(Some(piece));
+            }
+        }
+    }
+
+    /// The whole of a body that is a JSON document or a form.
+    pub(crate) async fn collect_small(&mut self) -> Result<Bytes, Failure> {
+        self.limit = self.limit.min(SMALL_BODY);
+        self.collect().await
+    }
+
+    /// The whole body in one piece.
+    pub(crate) async fn collect(&mut self) -> Result<Bytes, Failure> {
+        if self.announced().is_some_and(|length| length > self.limit) {
+            return Err(too_large().into());
+        }
+        let Some(first) = self.next().await? else {
+            return Ok(Bytes::new());
+        };
+        if self.stash.is_empty() && self.body.is_end_stream() {
+            return Ok(first);
+        }
+        let left = self.announced().unwrap_or(0).min(RESERVE_LIMIT);
+        let mut whole = BytesMut::with_capacity(first.len() + usize::try_from(left).unwrap_or(0));
+        whole.extend_from_slice(&first);
+        while let Some(piece) = self.next().await? {
+            whole.extend_from_slice(&piece);
+        }
+        Ok(whole.freeze())
+    }
+
+    /// Reads and forgets what is left, within reason.
+    pub(crate) async fn drain(&mut self) {
+        self.limit = self.limit.min(self.received.saturating_add(DRAIN_LIMIT));
+        let everything = async { while let Ok(Some(_)) = self.next().await {} };
+        // Whatever does not arrive in time is cut off with the connection.
+        let _ = timeout(DRAIN_TIME, everything).await;
+    }
+}
+
+fn too_large() -> ApiError {
+    ApiError::new(Kind::BodyTooLarge, "The request body is too large.")
+}

@@ -1,0 +1,29 @@
+//! `objects.get`: the resource, or with `alt=media` the data.
+
+use std::sync::Arc;
+
+use crate::access::Permission;
+use crate::call::{Call, Outcome};
+use crate::download;
+use crate::error::ApiError;
+use crate::object::Object;
+use crate::precondition::Preconditions;
+
+pub(crate) fn get(call: &Call) -> Outcome {
+    let object = find(call, Preconditions::target(&call.query)?)?;
+    call.object_json(&object)
+}
+
+pub(crate) fn media(call: &Call) -> Outcome {
+    let object = find(call, Preconditions::target(&call.query)?)?;
+    Ok(download::reply(call, &object)?)
+}
+
+/// The object version that a read asks for, if its conditions hold.
+pub(crate) fn find(call: &Call, conditions: Preconditions) -> Result<Arc<Object>, ApiError> {
+    let (bucket, name) = call.object(Permission::Get)?;
+    let generation = call.query.number("generation")?;
+    let object = call.state.store.find(&bucket, &name, generation)?;
+    conditions.check_read(object.version())?;
+    Ok(object)
+}

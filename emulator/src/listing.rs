@@ -1,0 +1,294 @@
+//! One page of `objects.list`: a pure function of the sorted names and the query.
+
+use std::ops::Bound;
+use std::sync::Arc;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64;
+
+use crate::error::ApiError;
+use crate::object::Object;
+use crate::query::Query;
+use crate::store::Objects;
+
+/// The largest page that GCS serves.
+const MAX_RESULTS: usize = 1000;
+
+/// What a listing asks for.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ListQuery {
+    prefix: String,
+    delimiter: Option<String>,
+    include_trailing_delimiter: bool,
+    start_offset: String,
+    end_offset: Option<String>,
+    limit: usize,
+    resume: Option<Resume>,
+}
+
+/// Where the page before ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Resume {
+    AfterObject(String),
+    AfterPrefix(String),
+    /// The object named like the prefix was given, the prefix is still to come.
+    AtPrefix(String),
+}
+
+/// One page.
+#[derive(Debug, Default)]
+pub(crate) struct Page {
+    pub(crate) items: Vec<Arc<Object>>,
+    pub(crate) prefixes: Vec<String>,
+    pub(crate) next_page_token: Option<String>,
+}
+
+impl ListQuery {
+    pub(crate) fn parse(query: &Query) -> Result<Self, ApiError> {
+        for unsupported in ["matchGlob", "filter"] {
+            if query.filled(unsupported).is_some() {
+                return Err(ApiError::invalid(format!(
+                    "Parameter {unsupported} is not supported here."
+                )));
+            }
+        }
+        let text = |name| query.filled(name).map(str::to_owned);
+        let limit = query.number("maxResults")?.map_or(MAX_RESULTS, |wanted| {
+            usize::try_from(wanted)
+                .unwrap_or(MAX_RESULTS)
+                .min(MAX_RESULTS)
+        });
+        if limit == 0 {
+            return Err(ApiError::invalid(
+                "Invalid value for maxResults: it must be at least 1.",
+            ));
+        }
+        Ok(Self {
+            prefix: text("prefix").unwrap_or_default(),
+            delimiter: text("delimiter"),
+            include_trailing_delimiter: query.flag("includeTrailingDelimiter"),
+            start_offset: text("startOffset").unwrap_or_default(),
+            end_offset: text("endOffset"),
+            limit,
+            resume: query.filled("pageToken").map(Resume::decode).transpose()?,
+        })
+    }
+
+    /// The prefix that `name` is folded into.
+    fn fold<'n>(&self, name: &'n str) -> Option<&'n str> {
+        let delimiter = self.delimiter.as_deref()?;
+        let at = name[self.prefix.len()..].find(delimiter)?;
+        Some(&name[..self.prefix.len() + at + delimiter.len()])
+    }
+
+    fn is_past_end(&self, name: &str) -> bool {
+        let end = self.end_offset.as_deref();
+        !name.starts_with(&self.prefix) || end.is_some_and(|end| name >= end)
+    }
+
+    fn first(&self) -> Bound<Vec<u8>> {
+        let start = self.prefix.as_bytes().max(self.start_offset.as_bytes());
+        match &self.resume {
+            None => Bound::Included(start.to_vec()),
+            Some(Resume::AfterObject(name)) => Bound::Excluded(name.clone().into_bytes()),
+            Some(Resume::AtPrefix(prefix)) => Bound::Included(prefix.clone().into_bytes()),
+            Some(Resume::AfterPrefix(prefix)) => Bound::Included(successor(prefix)),
+        }
+    }
+}
+
+impl Resume {
+    fn encode(&self) -> String {
+        let (kind, text) = match self {
+            Self::AfterObject(name) => ('o', name),
+            Self::AfterPrefix(prefix) => ('p', prefix),
+            Self::AtPrefix(prefix) => ('a', prefix),
+        };
+        BASE64.encode(format!("{kind}{text}"))
+    }
+
+    fn decode(token: &str) -> Result<Self, ApiError> {
+        let decoded = BASE64.decode(token).ok();
+        let text = decoded.and_then(|bytes| String::from_utf8(bytes).ok());
+        let mut chars = text.as_deref().unwrap_or_default().chars();
+        match (chars.next(), chars.as_str().to_owned()) {
+            (Some('o'), name) => Ok(Self::AfterObject(name)),
+            (Some('p'), prefix) => Ok(Self::AfterPrefix(prefix)),
+            (Some('a'), prefix) => Ok(Self::AtPrefix(prefix)),
+            _ => Err(ApiError::invalid("Invalid page token.")),
+        }
+    }
+}
+
+/// The least byte string above everything that starts with `prefix`. UTF-8 has no byte 0xff, so the last byte
+/// can be raised.
+fn successor(prefix: &str) -> Vec<u8> {
+    let mut bytes = prefix.as_bytes().to_vec();
+    if let Some(last) = bytes.last_mut() {
+        *last += 1;
+    }
+    bytes
+}
+
+/// Collects one page. A folded prefix costs one step, whatever lies below it.
+pub(crate) fn page(objects: &Objects, query: &ListQuery) -> Page {
+    let mut page = Page::default();
+    let mut from = query.first();
+    let mut given_already = match &query.resume {
+        Some(Resume::AtPrefix(prefix)) => Some(prefix.as_str()),
+        _ => None,
+    };
+    let mut last = None;
+    loop {
+        let bounds = (from.as_ref().map(Vec::as_slice), Bound::Unbounded);
+        let Some((name, object)) = objects.range::<[u8], _>(bounds).next() else {
+            return page;
+        };
+        let name = name.as_str();
+        if query.is_past_end(name) {
+            return page;
+        }
+        if page.items.len() + page.prefixes.len() == query.limit {
+            page.next_page_token = last.as_ref().map(Resume::encode);
+            return page;
+        }
+        let prefix = query.fold(name);
+        let is_marker = query.include_trailing_delimiter && prefix == Some(name);
+        match prefix {
+            Some(prefix) if !is_marker || given_already == Some(prefix) => {
+                page.prefixes.push(prefix.to_owned());
+                from = Bound::Included(successor(prefix));
+                last = Some(Resume::AfterPrefix(prefix.to_owned()));
+            }
+            Some(prefix) => {
+                page.items.push(Arc::clone(object));
+                given_already = Some(prefix);
+                from = Bound::Included(prefix.as_bytes().to_vec());
+                last = Some(Resume::AtPrefix(prefix.to_owned()));
+            }
+            None => {
+                page.items.push(Arc::clone(object));
+                from = Bound::Excluded(name.as_bytes().to_vec());
+                last = Some(Resume::AfterObject(name.to_owned()));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::content::Content;
+    use crate::name::{BucketName, ObjectName};
+    use crate::object::Attributes;
+
+    const TREE: [&str; 9] = ["a", "a/", "a/1", "a/2", "b/x/1", "b/x/2", "b/y", "c", "d/z"];
+
+    fn objects(names: &[&str]) -> Objects {
+        let object = |name: &str| {
+            let name = ObjectName::parse(name).unwrap();
+            let object = Object {
+                bucket: BucketName::parse("bucket").unwrap(),
+                name: name.clone(),
+                generation: 1,
+                metageneration: 1,
+                created: Duration::ZERO,
+                updated: Duration::ZERO,
+                content: Content::default(),
+                attributes: Attributes::default(),
+            };
+            (name, Arc::new(object))
+        };
+        names.iter().map(|name| object(name)).collect()
+    }
+
+    fn query(text: &str) -> ListQuery {
+        ListQuery::parse(&Query::parse(Some(text))).unwrap()
+    }
+
+    fn pages(names: &[&str], text: &str) -> Vec<(Vec<String>, Vec<String>)> {
+        let objects = objects(names);
+        let mut query = query(text);
+        let mut pages = Vec::new();
+        loop {
+            let page = page(&objects, &query);
+            let items = page.items.iter().map(|o| o.name.to_string()).collect();
+            pages.push((items, page.prefixes));
+            let Some(token) = page.next_page_token else {
+                return pages;
+            };
+            query.resume = Some(Resume::decode(&token).unwrap());
+        }
+    }
+
+    fn flat(names: &[&str], text: &str) -> (Vec<String>, Vec<String>) {
+        let mut all = (Vec::new(), Vec::new());
+        for (items, prefixes) in pages(names, text) {
+            all.0.extend(items);
+            all.1.extend(prefixes);
+        }
+        all
+    }
+
+    #[test]
+    fn table() {
+        for (text, items, prefixes) in [
+            ("", TREE.as_slice(), [].as_slice()),
+            ("delimiter=/", &["a", "c"], &["a/", "b/", "d/"]),
+            (
+                "delimiter=/&includeTrailingDelimiter=true",
+                &["a", "a/", "c"],
+                &["a/", "b/", "d/"],
+            ),
+            ("prefix=b/&delimiter=/", &["b/y"], &["b/x/"]),
+            ("prefix=a", &["a", "a/", "a/1", "a/2"], &[]),
+            ("prefix=a/&delimiter=/", &["a/", "a/1", "a/2"], &[]),
+            ("prefix=zz", &[], &[]),
+            ("startOffset=b/x/2", &["b/x/2", "b/y", "c", "d/z"], &[]),
+            ("startOffset=b/x/2&endOffset=c", &["b/x/2", "b/y"], &[]),
+            ("delimiter=/&startOffset=b/y", &["c"], &["b/", "d/"]),
+            (
+                "delimiter=x",
+                &["a", "a/", "a/1", "a/2", "b/y", "c", "d/z"],
+                &["b/x"],
+            ),
+        ] {
+            let expected = |list: &[&str]| list.iter().map(|s| (*s).to_owned()).collect::<Vec<_>>();
+            let whole = (expected(items), expected(prefixes));
+            assert_eq!(flat(&TREE, text), whole, "{text}");
+            for limit in 1..=4 {
+                let text = format!("{text}&maxResults={limit}");
+                assert_eq!(flat(&TREE, &text), whole, "{text}");
+                let sizes = pages(&TREE, &text)
+                    .into_iter()
+                    .map(|(i, p)| i.len() + p.len());
+                assert!(sizes.max() <= Some(limit), "{text}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_full_last_page_has_no_token() {
+        assert_eq!(pages(&["a", "b"], "maxResults=2").len(), 1);
+        assert_eq!(pages(&["a/1", "a/2"], "maxResults=1&delimiter=/").len(), 1);
+    }
+
+    #[test]
+    fn refuses_bad_parameters() {
+        for text in [
+            "maxResults=0",
+            "maxResults=x",
+            "pageToken=!",
+            "pageToken=enp6",
+            "matchGlob=*",
+        ] {
+            assert!(
+                ListQuery::parse(&Query::parse(Some(text))).is_err(),
+                "{text}"
+            );
+        }
+        assert_eq!(query("maxResults=5000").limit, MAX_RESULTS);
+    }
+}

@@ -1,0 +1,186 @@
+//! The mutations of objects, each atomic: preconditions, then the rate limit, then the change, in one transaction.
+
+use std::sync::Arc;
+
+use serde_json::{Map, Value};
+
+use crate::content::Content;
+use crate::error::ApiError;
+use crate::name::{BucketName, ObjectName};
+use crate::object::{Attributes, Object};
+use crate::precondition::Preconditions;
+use crate::store::{Draft, Store, Transaction};
+
+/// One source of a compose.
+#[derive(Clone, Debug)]
+pub(crate) struct ComposeSource {
+    pub(crate) name: ObjectName,
+    pub(crate) generation: Option<u64>,
+    pub(crate) conditions: Preconditions,
+}
+
+/// A compose of one bucket's objects.
+#[derive(Clone, Debug)]
+pub(crate) struct Compose {
+    pub(crate) sources: Vec<ComposeSource>,
+    pub(crate) attributes: Attributes,
+    pub(crate) conditions: Preconditions,
+    pub(crate) delete_sources: bool,
+}
+
+/// A move within a bucket.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Move<'a> {
+    pub(crate) source: &'a ObjectName,
+    pub(crate) source_conditions: Preconditions,
+    pub(crate) target: &'a ObjectName,
+    pub(crate) target_conditions: Preconditions,
+}
+
+/// How new attributes come about.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Amendment<'a> {
+    /// `objects.patch`.
+    Merge(&'a Map<String, Value>),
+    /// `objects.update`.
+    Replace(&'a Map<String, Value>),
+}
+
+impl Store {
+    /// Publishes a new object or a new generation of one.
+    pub(crate) fn insert(
+        &self,
+        bucket: &BucketName,
+        name: &ObjectName,
+        conditions: Preconditions,
+        draft: Draft,
+    ) -> Result<Arc<Object>, ApiError> {
+        self.transact(bucket, |tx| {
+            conditions.check_write(tx.version(name))?;
+            tx.spend(&[name])?;
+            Ok(tx.put(name, draft))
+        })
+    }
+
+    /// As [`Self::insert`], for the set-up of tests: no condition and no limit.
+    pub(crate) fn plant(
+        &self,
+        bucket: &BucketName,
+        name: &ObjectName,
+        draft: Draft,
+    ) -> Result<Arc<Object>, ApiError> {
+        self.transact(bucket, |tx| Ok(tx.put(name, draft)))
+    }
+
+    pub(crate) fn amend(
+        &self,
+        bucket: &BucketName,
+        name: &ObjectName,
+        generation: Option<u64>,
+        conditions: Preconditions,
+        amendment: Amendment<'_>,
+    ) -> Result<Arc<Object>, ApiError> {
+        self.transact(bucket, |tx| {
+            let live = tx.find(name, generation)?;
+            conditions.check_write(live.version())?;
+            let attributes = amendment.apply(&live.attributes)?;
+            tx.spend(&[name])?;
+            Ok(tx.amend(&live, attributes))
+        })
+    }
+
+    pub(crate) fn delete(
+        &self,
+        bucket: &BucketName,
+        name: &ObjectName,
+        generation: Option<u64>,
+        conditions: Preconditions,
+    ) -> Result<(), ApiError> {
+        self.transact(bucket, |tx| {
+            let live = tx.find(name, generation)?;
+            conditions.check_write(live.version())?;
+            tx.spend(&[name])?;
+            tx.remove(name);
+            Ok(())
+        })
+    }
+
+    pub(crate) fn compose(
+        &self,
+        bucket: &BucketName,
+        target: &ObjectName,
+        request: Compose,
+    ) -> Result<Arc<Object>, ApiError> {
+        self.transact(bucket, |tx| {
+            let sources = compose_sources(tx, &request.sources)?;
+            request.conditions.check_write(tx.version(target))?;
+            tx.spend(&[target])?;
+            let draft = Draft {
+                content: Content::concatenate(sources.iter().map(|source| &source.content)),
+                attributes: request.attributes,
+            };
+            let composed = tx.put(target, draft);
+            if request.delete_sources {
+                let others = request
+                    .sources
+                    .iter()
+                    .filter(|source| source.name != *target);
+                others.for_each(|source| tx.remove(&source.name));
+            }
+            Ok(composed)
+        })
+    }
+
+    pub(crate) fn relocate(
+        &self,
+        bucket: &BucketName,
+        request: Move<'_>,
+    ) -> Result<Arc<Object>, ApiError> {
+        let Move { source, target, .. } = request;
+        if source == target {
+            return Err(ApiError::invalid(
+                "The source and destination object names must differ.",
+            ));
+        }
+        self.transact(bucket, |tx| {
+            let live = tx.find(source, None)?;
+            request.source_conditions.check_write(live.version())?;
+            request.target_conditions.check_write(tx.version(target))?;
+            tx.spend(&[source, target])?;
+            let draft = Draft {
+                content: live.content.clone(),
+                attributes: live.attributes.clone(),
+            };
+            tx.remove(source);
+            Ok(tx.put(target, draft))
+        })
+    }
+}
+
+fn compose_sources(
+    tx: &Transaction<'_>,
+    sources: &[ComposeSource],
+) -> Result<Vec<Arc<Object>>, ApiError> {
+    let find = |source: &ComposeSource| {
+        let object = tx.find(&source.name, source.generation)?;
+        source.conditions.check_write(object.version())?;
+        Ok(object)
+    };
+    sources.iter().map(find).collect()
+}
+
+impl Amendment<'_> {
+    fn apply(self, live: &Attributes) -> Result<Attributes, ApiError> {
+        let mut attributes = match self {
+            Self::Merge(patch) => {
+                let mut merged = live.clone();
+                merged.merge(patch)?;
+                merged
+            }
+            Self::Replace(resource) => Attributes::from_resource(resource)?,
+        };
+        // Only a rewrite changes the class of an object.
+        attributes.storage_class.clone_from(&live.storage_class);
+        Ok(attributes)
+    }
+}

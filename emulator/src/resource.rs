@@ -1,0 +1,143 @@
+//! JSON resources as the API prints them: objects and buckets.
+
+use std::collections::BTreeMap;
+
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use crate::object::{Object, rfc3339};
+use crate::store::BucketInfo;
+
+/// Everything but the unreserved characters of RFC 3986.
+const COMPONENT: &AsciiSet = &NON_ALPHANUMERIC
+    .remove(b'-')
+    .remove(b'_')
+    .remove(b'.')
+    .remove(b'~');
+
+/// Percent-encodes one path segment or query value.
+pub(crate) fn encode(component: &str) -> String {
+    utf8_percent_encode(component, COMPONENT).to_string()
+}
+
+/// An object resource. Numbers of 64 bits are strings, as everywhere in Google's JSON.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct ObjectResource<'a> {
+    kind: &'static str,
+    id: String,
+    self_link: String,
+    media_link: String,
+    name: &'a str,
+    bucket: &'a str,
+    generation: String,
+    metageneration: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    content_type: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    content_encoding: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    content_disposition: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    content_language: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cache_control: Option<&'a str>,
+    storage_class: &'a str,
+    size: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    md5_hash: Option<String>,
+    crc32c: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    component_count: Option<u32>,
+    etag: String,
+    time_created: String,
+    updated: String,
+    time_storage_class_updated: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    custom_time: Option<&'a str>,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    metadata: &'a BTreeMap<String, String>,
+}
+
+impl<'a> ObjectResource<'a> {
+    /// Links lead to the host that the caller asked.
+    pub(crate) fn new(object: &'a Object, host: &str) -> Self {
+        let (bucket, name) = (object.bucket.as_str(), object.name.as_str());
+        let path = format!("storage/v1/b/{bucket}/o/{}", encode(name));
+        let generation = object.generation;
+        let attributes = &object.attributes;
+        let created = rfc3339(object.created);
+        Self {
+            kind: "storage#object",
+            id: format!("{bucket}/{name}/{generation}"),
+            self_link: format!("http://{host}/{path}"),
+            media_link: format!("http://{host}/download/{path}?generation={generation}&alt=media"),
+            name,
+            bucket,
+            generation: generation.to_string(),
+            metageneration: object.metageneration.to_string(),
+            content_type: attributes.content_type.as_deref(),
+            content_encoding: attributes.content_encoding.as_deref(),
+            content_disposition: attributes.content_disposition.as_deref(),
+            content_language: attributes.content_language.as_deref(),
+            cache_control: attributes.cache_control.as_deref(),
+            storage_class: attributes.storage_class.as_deref().unwrap_or("STANDARD"),
+            size: object.size().to_string(),
+            md5_hash: object.md5(),
+            crc32c: object.crc32c(),
+            component_count: object.content.components,
+            etag: object.etag(),
+            updated: rfc3339(object.updated),
+            time_storage_class_updated: created.clone(),
+            time_created: created,
+            custom_time: attributes.custom_time.as_deref(),
+            metadata: &attributes.metadata,
+        }
+    }
+}
+
+/// A bucket resource.
+pub(crate) fn bucket(info: &BucketInfo, host: &str) -> Value {
+    let name = info.name.as_str();
+    json!({
+        "kind": "storage#bucket",
+        "id": name,
+        "selfLink": format!("http://{host}/storage/v1/b/{name}"),
+        "name": name,
+        "projectNumber": crate::access::PROJECT_NUMBER,
+        "generation": info.generation.to_string(),
+        "metageneration": "1",
+        "location": "US",
+        "locationType": "multi-region",
+        "storageClass": "STANDARD",
+        "etag": "CAE=",
+        "timeCreated": rfc3339(info.created),
+        "updated": rfc3339(info.created),
+        "iamConfiguration": {
+            "uniformBucketLevelAccess": {"enabled": true},
+            "publicAccessPrevention": "inherited",
+        },
+    })
+}
+
+/// The storage layout of a bucket: flat.
+pub(crate) fn storage_layout(info: &BucketInfo) -> Value {
+    json!({
+        "kind": "storage#storageLayout",
+        "bucket": info.name.as_str(),
+        "location": "US",
+        "locationType": "multi-region",
+        "hierarchicalNamespace": {"enabled": false},
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn encodes_a_path_segment() {
+        assert_eq!(encode("a/b c+#?%ü~-_."), "a%2Fb%20c%2B%23%3F%25%C3%BC~-_.");
+    }
+}

@@ -1,0 +1,341 @@
+//! From a method and a path to an operation and the names it is about.
+
+use http::request::Parts;
+use http::{HeaderMap, Method, header};
+use percent_encoding::percent_decode_str;
+
+use crate::error::Dialect;
+use crate::operation::Operation;
+use crate::query::Query;
+
+/// What the path of a request leads to. Names are decoded and not yet checked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// A path with no bucket in it.
+    Service,
+    Bucket(String),
+    Object {
+        bucket: String,
+        object: String,
+    },
+    /// Two objects, of a rewrite, copy or move.
+    Pair {
+        from: (String, String),
+        to: (String, String),
+    },
+}
+
+/// A request's operation, place and dialect.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Route {
+    pub(crate) operation: Operation,
+    pub(crate) dialect: Dialect,
+    pub(crate) place: Place,
+}
+
+impl Route {
+    pub(crate) fn of(parts: &Parts, query: &Query) -> Self {
+        let path = parts.uri.path();
+        if path == "/v1/token" || path == "/token" {
+            let is_post = parts.method == Method::POST;
+            return Self::service(if is_post {
+                Operation::StsToken
+            } else {
+                Operation::Unknown
+            });
+        }
+        if path == "/_emulator" || path.starts_with("/_emulator/") {
+            return Self::service(Operation::Admin);
+        }
+        let asks_metadata = path == "/" && parts.headers.contains_key("metadata-flavor");
+        if path == "/computeMetadata" || path.starts_with("/computeMetadata/") || asks_metadata {
+            return Self::service(Operation::Metadata);
+        }
+        if let Some(rest) = strip_any(
+            path,
+            &["/upload/storage/v1/", "/resumable/upload/storage/v1/"],
+        ) {
+            return Self::upload(&parts.method, &parts.headers, query, rest);
+        }
+        if let Some(rest) = strip_any(path, &["/storage/v1/", "/download/storage/v1/"]) {
+            return Self::json(&parts.method, query, rest);
+        }
+        Self::xml(&parts.method, path)
+    }
+
+    /// The name that fault rules are matched against: the object's, or the prefix of a list. Of an upload it is
+    /// the `name` in the URL.
+    pub(crate) fn subject<'a>(&'a self, query: &'a Query) -> &'a str {
+        match &self.place {
+            Place::Object { object, .. } => object,
+            Place::Pair { from, .. } => &from.1,
+            Place::Service => "",
+            Place::Bucket(_) => query
+                .text("name")
+                .or(query.text("prefix"))
+                .unwrap_or_default(),
+        }
+    }
+
+    fn service(operation: Operation) -> Self {
+        Self::new(operation, Dialect::Json, Place::Service)
+    }
+
+    fn new(operation: Operation, dialect: Dialect, place: Place) -> Self {
+        Self {
+            operation,
+            dialect,
+            place,
+        }
+    }
+
+    fn upload(method: &Method, headers: &HeaderMap, query: &Query, rest: &str) -> Self {
+        let ["b", bucket, "o"] = rest.split('/').collect::<Vec<_>>()[..] else {
+            return Self::service(Operation::Unknown);
+        };
+        let has_session = query.text("upload_id").is_some();
+        let asks_status = headers
+            .get(header::CONTENT_RANGE)
+            .is_some_and(|range| range.as_bytes().starts_with(b"bytes */"));
+        let operation = match *method {
+            Method::POST | Method::PUT if has_session && asks_status => {
+                Operation::ObjectsInsertQuery
+            }
+            Method::POST | Method::PUT if has_session => Operation::ObjectsInsertChunk,
+            Method::DELETE if has_session => Operation::ObjectsInsertCancel,
+            Method::POST if query.text("uploadType") == Some("resumable") => {
+                Operation::ObjectsInsertStart
+            }
+            Method::POST => Operation::ObjectsInsert,
+            _ => Operation::Unknown,
+        };
+        match decode(bucket) {
+            Some(bucket) => Self::new(operation, Dialect::Json, Place::Bucket(bucket)),
+            None => Self::service(Operation::Unknown),
+        }
+    }
+
+    fn json(method: &Method, query: &Query, rest: &str) -> Self {
+        let is_media = query.text("alt") == Some("media");
+        let segments: Vec<&str> = rest.split('/').collect();
+        Self::json_place(method, &segments, is_media)
+            .unwrap_or_else(|| Self::service(Operation::Unknown))
+    }
+
+    fn json_place(method: &Method, segments: &[&str], is_media: bool) -> Option<Self> {
+        use Operation as Op;
+        let (operation, place) = match (method.as_str(), segments) {
+            ("GET", ["b"]) => (Op::BucketsList, Place::Service),
+            ("POST", ["b"]) => (Op::BucketsInsert, Place::Service),
+            ("GET", ["b", bucket]) => (Op::BucketsGet, Place::Bucket(decode(bucket)?)),
+            ("DELETE", ["b", bucket]) => (Op::BucketsDelete, Place::Bucket(decode(bucket)?)),
+            ("GET", ["b", bucket, "storageLayout"]) => {
+                (Op::StorageLayout, Place::Bucket(decode(bucket)?))
+            }
+            ("GET", ["b", bucket, "o"]) => (Op::ObjectsList, Place::Bucket(decode(bucket)?)),
+            ("GET" | "HEAD", ["b", bucket, "o", object]) if is_media => {
+                (Op::ObjectsMedia, object_place(bucket, object)?)
+            }
+            ("GET" | "HEAD", ["b", bucket, "o", object]) => {
+                (Op::ObjectsGet, object_place(bucket, object)?)
+            }
+            ("PATCH", ["b", bucket, "o", object]) => {
+                (Op::ObjectsPatch, object_place(bucket, object)?)
+            }
+            ("PUT", ["b", bucket, "o", object]) => {
+                (Op::ObjectsUpdate, object_place(bucket, object)?)
+            }
+            ("DELETE", ["b", bucket, "o", object]) => {
+                (Op::ObjectsDelete, object_place(bucket, object)?)
+            }
+            ("POST", ["b", bucket, "o", object, "compose"]) => {
+                (Op::ObjectsCompose, object_place(bucket, object)?)
+            }
+            (
+                "POST",
+                [
+                    "b",
+                    from,
+                    "o",
+                    object,
+                    verb @ ("rewriteTo" | "copyTo"),
+                    "b",
+                    to,
+                    "o",
+                    target,
+                ],
+            ) => {
+                let operation = if *verb == "copyTo" {
+                    Op::ObjectsCopy
+                } else {
+                    Op::ObjectsRewrite
+                };
+                (operation, pair_place((from, object), (to, target))?)
+            }
+            ("POST", ["b", bucket, "o", source, "moveTo", "o", target]) => (
+                Op::ObjectsMove,
+                pair_place((bucket, source), (bucket, target))?,
+            ),
+            _ => return None,
+        };
+        let dialect = if operation == Op::ObjectsMedia {
+            Dialect::Text
+        } else {
+            Dialect::Json
+        };
+        Some(Self::new(operation, dialect, place))
+    }
+
+    /// `/bucket/object`: in an XML path the slashes of a name may stand as they are.
+    fn xml(method: &Method, path: &str) -> Self {
+        let operation = match *method {
+            Method::GET => Operation::ObjectsMedia,
+            Method::HEAD => Operation::ObjectsGet,
+            Method::PUT => Operation::ObjectsInsert,
+            Method::DELETE => Operation::ObjectsDelete,
+            _ => Operation::Unknown,
+        };
+        let place = path
+            .strip_prefix('/')
+            .and_then(|path| path.split_once('/'))
+            .filter(|(bucket, object)| !bucket.is_empty() && !object.is_empty())
+            .and_then(|(bucket, object)| object_place(bucket, object));
+        match place {
+            Some(place) => Self::new(operation, Dialect::Xml, place),
+            None => Self::service(Operation::Unknown),
+        }
+    }
+}
+
+fn strip_any<'p>(path: &'p str, prefixes: &[&str]) -> Option<&'p str> {
+    prefixes.iter().find_map(|prefix| path.strip_prefix(prefix))
+}
+
+/// A path segment without its percent-encoding; `+` is itself there. `None` if it is not UTF-8.
+fn decode(segment: &str) -> Option<String> {
+    let decoded = percent_decode_str(segment).decode_utf8().ok()?;
+    Some(decoded.into_owned())
+}
+
+fn object_place(bucket: &str, object: &str) -> Option<Place> {
+    Some(Place::Object {
+        bucket: decode(bucket)?,
+        object: decode(object)?,
+    })
+}
+
+fn pair_place(from: (&str, &str), to: (&str, &str)) -> Option<Place> {
+    Some(Place::Pair {
+        from: (decode(from.0)?, decode(from.1)?),
+        to: (decode(to.0)?, decode(to.1)?),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use http::Request;
+
+    use super::*;
+
+    fn route(method: &str, uri: &str) -> Route {
+        let request = Request::builder().method(method).uri(uri).body(()).unwrap();
+        let (parts, ()) = request.into_parts();
+        Route::of(&parts, &Query::parse(parts.uri.query()))
+    }
+
+    #[test]
+    fn operations_by_method_and_path() {
+        for (method, uri, operation) in [
+            ("GET", "/storage/v1/b", Operation::BucketsList),
+            ("GET", "/storage/v1/b/bk/o?prefix=x", Operation::ObjectsList),
+            ("GET", "/storage/v1/b/bk/o/x", Operation::ObjectsGet),
+            (
+                "GET",
+                "/storage/v1/b/bk/o/x?alt=media",
+                Operation::ObjectsMedia,
+            ),
+            (
+                "GET",
+                "/download/storage/v1/b/bk/o/x?alt=media",
+                Operation::ObjectsMedia,
+            ),
+            (
+                "POST",
+                "/storage/v1/b/bk/o/x/compose",
+                Operation::ObjectsCompose,
+            ),
+            (
+                "POST",
+                "/storage/v1/b/bk/o/x/rewriteTo/b/bk/o/y",
+                Operation::ObjectsRewrite,
+            ),
+            (
+                "POST",
+                "/storage/v1/b/bk/o/x/copyTo/b/bk/o/y",
+                Operation::ObjectsCopy,
+            ),
+            (
+                "POST",
+                "/storage/v1/b/bk/o/x/moveTo/o/y",
+                Operation::ObjectsMove,
+            ),
+            (
+                "POST",
+                "/upload/storage/v1/b/bk/o?uploadType=media",
+                Operation::ObjectsInsert,
+            ),
+            (
+                "POST",
+                "/upload/storage/v1/b/bk/o?uploadType=resumable",
+                Operation::ObjectsInsertStart,
+            ),
+            (
+                "POST",
+                "/upload/storage/v1/b/bk/o?upload_id=1",
+                Operation::ObjectsInsertChunk,
+            ),
+            (
+                "DELETE",
+                "/upload/storage/v1/b/bk/o?upload_id=1",
+                Operation::ObjectsInsertCancel,
+            ),
+            ("GET", "/bk/a/b", Operation::ObjectsMedia),
+            ("HEAD", "/bk/a", Operation::ObjectsGet),
+            ("POST", "/v1/token", Operation::StsToken),
+            ("GET", "/v1/token", Operation::Unknown),
+            ("GET", "/computeMetadata/v1/", Operation::Metadata),
+            ("GET", "/_emulator/counters", Operation::Admin),
+            ("GET", "/", Operation::Unknown),
+            ("GET", "/storage/v1/b/bk/o/a/b", Operation::Unknown),
+            ("GET", "/storage/v1/b/bk/o/%ff", Operation::Unknown),
+        ] {
+            assert_eq!(route(method, uri).operation, operation, "{method} {uri}");
+        }
+    }
+
+    #[test]
+    fn names_are_decoded_once() {
+        for (uri, name) in [
+            ("/storage/v1/b/bk/o/a%2F%2Fb", "a//b"),
+            ("/storage/v1/b/bk/o/%252F", "%2F"),
+            ("/storage/v1/b/bk/o/a+b%20%23%3F", "a+b #?"),
+            ("/storage/v1/b/bk/o/compose", "compose"),
+            ("/bk/a//b%2Fc", "a//b/c"),
+        ] {
+            let Place::Object { object, .. } = route("GET", uri).place else {
+                panic!("{uri}");
+            };
+            assert_eq!(object, name);
+        }
+    }
+
+    #[test]
+    fn dialects() {
+        assert_eq!(route("GET", "/storage/v1/b/bk/o/x").dialect, Dialect::Json);
+        assert_eq!(
+            route("GET", "/storage/v1/b/bk/o/x?alt=media").dialect,
+            Dialect::Text
+        );
+        assert_eq!(route("GET", "/bk/x").dialect, Dialect::Xml);
+    }
+}

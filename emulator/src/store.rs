@@ -1,0 +1,282 @@
+//! Buckets and the live version of each object.
+//!
+//! One lock guards the maps and is held for map work only: bodies are received before a version is published and
+//! sent after it was looked up, and a version that is replaced is freed outside. Versions are immutable, so a
+//! reader, a listing and a stat see whole ones.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+use crate::clock::{Clock, Timestamp};
+use crate::config::MutationLimit;
+use crate::content::Content;
+use crate::error::{ApiError, Kind};
+use crate::limit::Limiter;
+use crate::listing::{self, ListQuery, Page};
+use crate::name::{BucketName, ObjectName};
+use crate::object::{Attributes, Object};
+use crate::precondition::Version;
+
+/// The live objects of a bucket in the order of their names.
+pub(crate) type Objects = BTreeMap<ObjectName, Arc<Object>>;
+
+/// What is known of a bucket beside its objects.
+#[derive(Debug)]
+pub(crate) struct BucketInfo {
+    pub(crate) name: BucketName,
+    pub(crate) generation: u64,
+    pub(crate) created: Timestamp,
+}
+
+#[derive(Debug)]
+struct Bucket {
+    info: Arc<BucketInfo>,
+    objects: Objects,
+}
+
+#[derive(Debug)]
+struct Inner {
+    buckets: BTreeMap<BucketName, Bucket>,
+    limiter: Option<Limiter>,
+    last_generation: u64,
+}
+
+/// The content and attributes of a version to be published.
+#[derive(Clone, Debug)]
+pub(crate) struct Draft {
+    pub(crate) content: Content,
+    pub(crate) attributes: Attributes,
+}
+
+/// All buckets of one emulator.
+#[derive(Debug)]
+pub(crate) struct Store {
+    clock: Clock,
+    inner: Mutex<Inner>,
+}
+
+impl Store {
+    pub(crate) fn new(clock: Clock, limit: Option<MutationLimit>) -> Self {
+        let inner = Inner {
+            buckets: BTreeMap::new(),
+            limiter: limit.map(Limiter::new),
+            last_generation: 0,
+        };
+        Self {
+            clock,
+            inner: Mutex::new(inner),
+        }
+    }
+
+    pub(crate) fn create_bucket(&self, name: BucketName) -> Result<Arc<BucketInfo>, ApiError> {
+        let created = self.clock.now();
+        let mut inner = self.inner.lock();
+        if inner.buckets.contains_key(&name) {
+            let message = "Your previous request to create the named bucket succeeded and you already own it.";
+            return Err(ApiError::new(Kind::Conflict, message));
+        }
+        let info = Arc::new(BucketInfo {
+            name: name.clone(),
+            generation: inner.next_generation(created),
+            created,
+        });
+        let bucket = Bucket {
+            info: Arc::clone(&info),
+            objects: Objects::new(),
+        };
+        inner.buckets.insert(name, bucket);
+        Ok(info)
+    }
+
+    pub(crate) fn delete_bucket(&self, name: &str) -> Result<(), ApiError> {
+        let mut inner = self.inner.lock();
+        let bucket = inner
+            .buckets
+            .get(name)
+            .ok_or_else(ApiError::bucket_not_found)?;
+        if !bucket.objects.is_empty() {
+            let message = "The bucket you tried to delete is not empty.";
+            return Err(ApiError::new(Kind::Conflict, message));
+        }
+        inner.buckets.remove(name);
+        Ok(())
+    }
+
+    pub(crate) fn bucket(&self, name: &str) -> Result<Arc<BucketInfo>, ApiError> {
+        let inner = self.inner.lock();
+        let bucket = inner
+            .buckets
+            .get(name)
+            .ok_or_else(ApiError::bucket_not_found)?;
+        Ok(Arc::clone(&bucket.info))
+    }
+
+    pub(crate) fn buckets(&self) -> Vec<Arc<BucketInfo>> {
+        let inner = self.inner.lock();
+        inner
+            .buckets
+            .values()
+            .map(|bucket| Arc::clone(&bucket.info))
+            .collect()
+    }
+
+    /// The live version of an object; a `generation` that is not the live one is not found.
+    pub(crate) fn find(
+        &self,
+        bucket: &BucketName,
+        name: &ObjectName,
+        generation: Option<u64>,
+    ) -> Result<Arc<Object>, ApiError> {
+        let inner = self.inner.lock();
+        let objects = &inner
+            .buckets
+            .get(bucket)
+            .ok_or_else(ApiError::bucket_not_found)?
+            .objects;
+        find(objects, bucket, name, generation)
+    }
+
+    pub(crate) fn list(&self, bucket: &BucketName, query: &ListQuery) -> Result<Page, ApiError> {
+        let inner = self.inner.lock();
+        let objects = &inner
+            .buckets
+            .get(bucket)
+            .ok_or_else(ApiError::bucket_not_found)?
+            .objects;
+        Ok(listing::page(objects, query))
+    }
+
+    /// Runs `work` with the bucket to itself. What it does to the maps is visible to others all at once.
+    /// `work` checks everything before it changes anything: there is no rolling back.
+    pub(crate) fn transact<T>(
+        &self,
+        bucket: &BucketName,
+        work: impl FnOnce(&mut Transaction<'_>) -> Result<T, ApiError>,
+    ) -> Result<T, ApiError> {
+        let mut replaced = Vec::new();
+        let result = {
+            let mut inner = self.inner.lock();
+            let now = self.clock.now();
+            let inner = &mut *inner;
+            let objects = &mut inner
+                .buckets
+                .get_mut(bucket)
+                .ok_or_else(ApiError::bucket_not_found)?
+                .objects;
+            work(&mut Transaction {
+                bucket,
+                objects,
+                limiter: inner.limiter.as_mut(),
+                last_generation: &mut inner.last_generation,
+                now,
+                replaced: &mut replaced,
+            })
+        };
+        // Freeing gigabytes takes a while: after the lock is released.
+        drop(replaced);
+        result
+    }
+}
+
+impl Inner {
+    fn next_generation(&mut self, now: Timestamp) -> u64 {
+        next_generation(&mut self.last_generation, now)
+    }
+}
+
+/// Microseconds as GCS has them, and never the same twice.
+fn next_generation(last: &mut u64, now: Duration) -> u64 {
+    let micros = u64::try_from(now.as_micros()).unwrap_or(u64::MAX);
+    *last = micros.max(*last + 1);
+    *last
+}
+
+fn find(
+    objects: &Objects,
+    bucket: &BucketName,
+    name: &ObjectName,
+    generation: Option<u64>,
+) -> Result<Arc<Object>, ApiError> {
+    let live = objects
+        .get(name)
+        .filter(|object| generation.is_none_or(|wanted| wanted == object.generation));
+    live.cloned()
+        .ok_or_else(|| ApiError::object_not_found(bucket, name))
+}
+
+/// One bucket under the lock.
+pub(crate) struct Transaction<'a> {
+    bucket: &'a BucketName,
+    objects: &'a mut Objects,
+    limiter: Option<&'a mut Limiter>,
+    last_generation: &'a mut u64,
+    now: Timestamp,
+    /// Versions that went out of the maps, to be freed by the caller.
+    replaced: &'a mut Vec<Arc<Object>>,
+}
+
+impl Transaction<'_> {
+    pub(crate) fn find(
+        &self,
+        name: &ObjectName,
+        generation: Option<u64>,
+    ) -> Result<Arc<Object>, ApiError> {
+        find(self.objects, self.bucket, name, generation)
+    }
+
+    /// The version that preconditions are held against.
+    pub(crate) fn version(&self, name: &ObjectName) -> Version {
+        let live = self.objects.get(name);
+        live.map_or_else(Version::default, |object| object.version())
+    }
+
+    /// Counts one mutation of each name against the limit.
+    pub(crate) fn spend(&mut self, names: &[&ObjectName]) -> Result<(), ApiError> {
+        let Some(limiter) = self.limiter.as_mut() else {
+            return Ok(());
+        };
+        limiter
+            .spend(self.bucket, names, self.now)
+            .map_err(|name| ApiError::rate_limited(self.bucket, name))
+    }
+
+    /// Makes `draft` the live version under a new generation.
+    pub(crate) fn put(&mut self, name: &ObjectName, draft: Draft) -> Arc<Object> {
+        let object = Arc::new(Object {
+            bucket: self.bucket.clone(),
+            name: name.clone(),
+            generation: next_generation(self.last_generation, self.now),
+            metageneration: 1,
+            created: self.now,
+            updated: self.now,
+            content: draft.content,
+            attributes: draft.attributes,
+        });
+        self.set(Arc::clone(&object));
+        object
+    }
+
+    /// Makes a version with other attributes and the next metageneration live.
+    pub(crate) fn amend(&mut self, live: &Object, attributes: Attributes) -> Arc<Object> {
+        let object = Arc::new(Object {
+            metageneration: live.metageneration + 1,
+            updated: self.now.max(live.updated + Duration::from_millis(1)),
+            attributes,
+            ..live.clone()
+        });
+        self.set(Arc::clone(&object));
+        object
+    }
+
+    pub(crate) fn remove(&mut self, name: &ObjectName) {
+        self.replaced.extend(self.objects.remove(name));
+    }
+
+    fn set(&mut self, object: Arc<Object>) {
+        self.replaced
+            .extend(self.objects.insert(object.name.clone(), object));
+    }
+}

@@ -1,0 +1,78 @@
+//! The XML API as far as object clients use it: `GET`, `HEAD`, `PUT` and `DELETE` of `/bucket/object`.
+
+use http::{HeaderValue, Response, StatusCode, header};
+
+use crate::access::Permission;
+use crate::body::ReplyBody;
+use crate::call::{Call, Outcome};
+use crate::error::{ApiError, Kind};
+use crate::inbound::Inbound;
+use crate::json::{delete, get};
+use crate::object::Attributes;
+use crate::operation::Operation;
+use crate::precondition::Preconditions;
+use crate::{download, upload};
+
+pub(crate) async fn answer(call: &Call, inbound: &mut Inbound) -> Outcome {
+    match call.route.operation {
+        Operation::ObjectsMedia | Operation::ObjectsGet => read(call),
+        Operation::ObjectsInsert => put(call, inbound).await,
+        Operation::ObjectsDelete => delete::delete_if(call, Preconditions::headers(&call.headers)?),
+        _ => Err(ApiError::new(
+            Kind::MethodNotAllowed,
+            "The specified method is not allowed.",
+        )
+        .into()),
+    }
+}
+
+/// A `HEAD` gets the same reply; the connection leaves its body out.
+fn read(call: &Call) -> Outcome {
+    let object = get::find(call, Preconditions::headers(&call.headers)?)?;
+    Ok(download::reply(call, &object)?)
+}
+
+async fn put(call: &Call, inbound: &mut Inbound) -> Outcome {
+    let (bucket, name) = call.object(Permission::Create)?;
+    let conditions = Preconditions::headers(&call.headers)?;
+    let upload = upload::Upload {
+        bucket,
+        name,
+        conditions,
+        attributes: attributes(call),
+        expected: upload::Expected::from_headers(&call.headers)?,
+    };
+    upload.check(call)?;
+    let content = upload::media::collect(call, inbound).await?;
+    let object = upload.publish(call, content)?;
+    let mut reply = Response::new(ReplyBody::full(""));
+    *reply.status_mut() = StatusCode::OK;
+    let headers = reply.headers_mut();
+    headers.insert("x-goog-generation", HeaderValue::from(object.generation));
+    headers.insert(
+        "x-goog-metageneration",
+        HeaderValue::from(object.metageneration),
+    );
+    if let Ok(etag) = HeaderValue::try_from(format!("\"{}\"", object.etag())) {
+        headers.insert(header::ETAG, etag);
+    }
+    Ok(reply)
+}
+
+fn attributes(call: &Call) -> Attributes {
+    let text = |name: &str| call.header(name).map(str::to_owned);
+    let custom = call.headers.iter().filter_map(|(name, value)| {
+        let key = name.as_str().strip_prefix("x-goog-meta-")?;
+        Some((key.to_owned(), value.to_str().ok()?.to_owned()))
+    });
+    Attributes {
+        content_type: text("content-type"),
+        content_encoding: text("content-encoding"),
+        content_disposition: text("content-disposition"),
+        content_language: text("content-language"),
+        cache_control: text("cache-control"),
+        storage_class: text("x-goog-storage-class"),
+        custom_time: text("x-goog-custom-time"),
+        metadata: custom.collect(),
+    }
+}

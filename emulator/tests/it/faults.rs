@@ -1,0 +1,258 @@
+use std::time::Duration;
+
+use gcsmount_emulator::{FaultAction, FaultRule};
+use serde_json::json;
+use tokio::time::Instant;
+
+use crate::client::{BUCKET, Bench, ask, object_path, upload_path};
+
+fn rule(method: &str, action: FaultAction) -> FaultRule {
+    FaultRule::once(method, action)
+}
+
+#[tokio::test]
+async fn a_status_answers_in_place_of_the_verb() {
+    let bench = Bench::open().await;
+    let action = FaultAction::Status {
+        code: 503,
+        reason: None,
+        retry_after: Some(3),
+    };
+    bench
+        .admin()
+        .add_fault(rule("storage.objects.insert", action));
+    let put = || ask("POST", upload_path("a", "uploadType=media")).body("x");
+    let struck = bench.answer(put()).await.expect(503);
+    assert_eq!(
+        (struck.reason().as_str(), struck.header("retry-after")),
+        ("backendError", Some("3"))
+    );
+    bench.stat("a").await.expect(404);
+    bench.answer(put()).await.expect(200);
+    let action = FaultAction::Status {
+        code: 403,
+        reason: Some("userRateLimitExceeded".into()),
+        retry_after: None,
+    };
+    bench.admin().add_fault(rule("storage.objects.get", action));
+    assert_eq!(
+        bench.stat("a").await.expect(403).reason(),
+        "userRateLimitExceeded"
+    );
+    bench.emulator.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_reset_does_nothing_and_a_lost_answer_everything() {
+    let bench = Bench::open().await;
+    let put = |name: &str| ask("POST", upload_path(name, "uploadType=media")).body("x");
+    bench
+        .admin()
+        .add_fault(rule("storage.objects.insert", FaultAction::Reset));
+    assert!(bench.send(put("a")).await.is_err());
+    bench.stat("a").await.expect(404);
+    bench
+        .admin()
+        .add_fault(rule("storage.objects.insert", FaultAction::LostAnswer));
+    assert!(bench.send(put("b")).await.is_err());
+    bench.stat("b").await.expect(200);
+    let counters = bench.admin().counters();
+    assert_eq!(
+        (counters.dropped, counters.of("storage.objects.insert")),
+        (2, 2)
+    );
+    bench.emulator.shutdown().await;
+}
+
+#[tokio::test]
+async fn stalls_and_cuts_inside_a_body() {
+    let bench = Bench::open().await;
+    bench.put("a", vec![7; 1 << 20]).await;
+    bench.admin().add_fault(rule(
+        "storage.objects.get.media",
+        FaultAction::Truncate { after: 1000 },
+    ));
+    assert!(
+        bench
+            .send(ask("GET", object_path("a", "alt=media")))
+            .await
+            .is_err()
+    );
+    let duration = Duration::from_millis(80);
+    for action in [
+        FaultAction::Stall { duration },
+        FaultAction::StallBody {
+            after: 1000,
+            duration,
+        },
+    ] {
+        bench
+            .admin()
+            .add_fault(rule("storage.objects.get.media", action.clone()));
+        let start = Instant::now();
+        assert_eq!(bench.read("a").await.expect(200).body.len(), 1 << 20);
+        assert!(start.elapsed() >= duration, "{action:?}");
+    }
+    bench.emulator.shutdown().await;
+}
+
+#[tokio::test]
+async fn rules_match_by_name_and_count_and_are_cleared() {
+    let bench = Bench::open().await;
+    for name in ["dir/a", "b"] {
+        bench.put(name, "x").await;
+    }
+    bench.admin().add_fault(FaultRule {
+        method: Some("storage.objects.*".into()),
+        name: Some("dir/*".into()),
+        after: 1,
+        count: 100,
+        action: FaultAction::Status {
+            code: 500,
+            reason: None,
+            retry_after: None,
+        },
+    });
+    bench.stat("b").await.expect(200);
+    bench.stat("dir/a").await.expect(200);
+    bench.stat("dir/a").await.expect(500);
+    bench.read("dir/a").await.expect(500);
+    bench
+        .answer(ask("GET", format!("/storage/v1/b/{BUCKET}/o?prefix=dir/")))
+        .await
+        .expect(500);
+    bench.stat("b").await.expect(200);
+    bench.admin().clear_faults();
+    bench.stat("dir/a").await.expect(200);
+    bench.emulator.shutdown().await;
+}
+
+#[tokio::test]
+async fn latency_and_rate_slow_requests_down() {
+    let bench = Bench::open().await;
+    bench.put("a", vec![7; 100_000]).await;
+    bench
+        .admin()
+        .set_latency("storage.objects.get", Duration::from_millis(60));
+    let start = Instant::now();
+    bench.stat("a").await.expect(200);
+    assert!(start.elapsed() >= Duration::from_millis(60));
+    bench.admin().set_stream_rate(Some(1_000_000));
+    let start = Instant::now();
+    bench.read("a").await.expect(200);
+    bench.put("b", vec![7; 100_000]).await;
+    assert!(
+        start.elapsed() >= Duration::from_millis(150),
+        "{:?}",
+        start.elapsed()
+    );
+    bench.emulator.shutdown().await;
+}
+
+#[tokio::test]
+async fn everything_goes_over_http_too() {
+    let bench = Bench::with(gcsmount_emulator::Config::default()).await;
+    let post =
+        |path: &str, body: serde_json::Value| ask("POST", format!("/_emulator/{path}")).json(&body);
+    let put =
+        |path: &str, body: serde_json::Value| ask("PUT", format!("/_emulator/{path}")).json(&body);
+    let minted = bench
+        .answer(post(
+            "tokens",
+            json!({"namespace": "n", "service_account": "s", "ttl_seconds": 60}),
+        ))
+        .await;
+    let minted = minted.expect(200).json();
+    assert!(
+        minted["expires_at"]
+            .as_str()
+            .is_some_and(|at| at.ends_with('Z'))
+    );
+    bench
+        .answer(put("access_tokens", json!({"ttl_seconds": 7})))
+        .await
+        .expect(200);
+    let audience = bench.admin().sts_audience();
+    let exchange = crate::client::exchange(&audience, minted["token"].as_str().unwrap());
+    let access = bench.answer(exchange).await.expect(200).json();
+    assert_eq!(access["expires_in"], 7);
+    let token = access["access_token"].as_str().unwrap();
+    let list = |bucket: &str| ask("GET", format!("/storage/v1/b/{bucket}/o")).bearer(token);
+    bench
+        .answer(post("buckets", json!({"name": "fresh"})))
+        .await
+        .expect(200);
+    bench
+        .answer(post("buckets", json!({"name": "fresh"})))
+        .await
+        .expect(409);
+    bench.answer(list("fresh")).await.expect(200);
+    bench
+        .answer(put("buckets/fresh/grants", json!([])))
+        .await
+        .expect(200);
+    bench.answer(list("fresh")).await.expect(403);
+    let grant =
+        json!({"member": bench.admin().member("n", "s"), "role": "roles/storage.objectViewer"});
+    bench
+        .answer(post("buckets/fresh/grants", grant))
+        .await
+        .expect(200);
+    bench.answer(list("fresh")).await.expect(200);
+    let fault =
+        json!({"method": "storage.objects.list", "count": 9, "action": {"status": {"code": 503}}});
+    bench.answer(post("faults", fault)).await.expect(200);
+    bench.answer(list("fresh")).await.expect(503);
+    bench
+        .answer(ask("DELETE", "/_emulator/faults"))
+        .await
+        .expect(200);
+    bench
+        .answer(put(
+            "shape",
+            json!({"latency_ms": 1, "method": "storage.*", "stream_rate": 0}),
+        ))
+        .await
+        .expect(200);
+    bench.answer(list("fresh")).await.expect(200);
+    bench
+        .answer(post("access_tokens/revoke", json!({})))
+        .await
+        .expect(200);
+    bench.answer(list("fresh")).await.expect(401);
+    bench
+        .answer(post("clock", json!({"advance_ms": 1000})))
+        .await
+        .expect(200);
+    let counters = bench
+        .answer(ask("GET", "/_emulator/counters"))
+        .await
+        .expect(200)
+        .json();
+    assert_eq!(counters["requests"]["storage.objects.list"], 6);
+    assert_eq!(counters["exchanges"], 1);
+    bench
+        .answer(post("counters/reset", json!({})))
+        .await
+        .expect(200);
+    assert_eq!(
+        bench.admin().counters(),
+        gcsmount_emulator::Counters::default()
+    );
+    for (path, body) in [
+        ("tokens", json!({"typo": 1})),
+        ("faults", json!({})),
+        ("buckets", json!({"name": "No"})),
+    ] {
+        bench.answer(post(path, body)).await.expect(400);
+    }
+    bench
+        .answer(post(
+            "buckets/fresh/grants",
+            json!({"member": "x", "role": "x"}),
+        ))
+        .await
+        .expect(400);
+    bench.answer(post("nonsense", json!({}))).await.expect(404);
+    bench.emulator.shutdown().await;
+}
