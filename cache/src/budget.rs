@@ -153,7 +153,8 @@ impl Budget {
 
     /// Evicts for those who wait. For whoever has just made bytes evictable that were not.
     pub(crate) fn relieve(&self) {
-        if let Some((bytes, priority)) = self.0.state.lock().shortage() {
+        let shortage = self.0.state.lock().shortage();
+        if let Some((bytes, priority)) = shortage {
             self.evict(bytes, priority);
         }
         self.grant();
@@ -202,11 +203,10 @@ impl Budget {
 
 impl State {
     fn take(&mut self, bytes: usize, priority: Priority, limit: usize) -> bool {
-        let fits = self.used == 0
-            || self
-                .used
-                .checked_add(bytes)
-                .is_some_and(|used| used <= priority.ceiling(limit));
+        // A claim larger than the limit must not wait for ever; one that can do without memory need not be served.
+        let alone = self.used == 0 && priority > Priority::Prefetch;
+        let fits = |used| used <= priority.ceiling(limit);
+        let fits = alone || self.used.checked_add(bytes).is_some_and(fits);
         if fits {
             self.used += bytes;
             self.peak = self.peak.max(self.used);

@@ -65,8 +65,8 @@ pub enum Claim {
     Absent(Filler, Follower),
 }
 
-/// Where a block is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// Where a block is, the best place first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Presence {
     /// In memory.
     Ready,

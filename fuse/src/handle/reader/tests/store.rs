@@ -1,0 +1,112 @@
+//! A store that writes down what is read from it and, like the real client, does not wait for ever.
+
+use std::ops::Range;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use futures_util::{StreamExt, stream};
+use gcsmount_gcs::object::Bucket;
+use gcsmount_gcs::store::{
+    ComposeSource, ListPage, ListRequest, Patch, Preconditions, Read, ReadRequest, TransferRequest,
+    Upload, WriteRequest,
+};
+use gcsmount_gcs::testing::{FakeStore, FaultyStore};
+use gcsmount_gcs::{Error, Kind, Object, ObjectName, Result, Store};
+use parking_lot::Mutex;
+use tokio::time::timeout;
+
+/// How long the store waits for an answer or for the next bytes.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+#[derive(Debug)]
+pub(super) struct RecordingStore {
+    inner: FaultyStore<FakeStore>,
+    requests: Mutex<Vec<ReadRequest>>,
+}
+
+impl RecordingStore {
+    pub(super) fn new(inner: FaultyStore<FakeStore>) -> Self {
+        Self {
+            inner,
+            requests: Mutex::default(),
+        }
+    }
+
+    pub(super) fn requests(&self) -> Vec<ReadRequest> {
+        self.requests.lock().clone()
+    }
+
+    pub(super) fn ranges(&self) -> Vec<Range<u64>> {
+        let requests = self.requests.lock();
+        requests.iter().filter_map(|r| r.range.clone()).collect()
+    }
+
+    pub(super) fn bytes(&self) -> u64 {
+        self.ranges().iter().map(|r| r.end - r.start).sum()
+    }
+}
+
+fn stalled(name: &ObjectName) -> Error {
+    Error::new(Kind::Unavailable, "storage.objects.get", name, "stalled")
+}
+
+fn unused<T>(subject: &str) -> Result<T> {
+    Err(Error::new(Kind::Unsupported, "test", subject, "not a read"))
+}
+
+#[async_trait]
+impl Store for RecordingStore {
+    async fn read(&self, request: &ReadRequest) -> Result<Read> {
+        self.requests.lock().push(request.clone());
+        let name = request.name.clone();
+        let read = timeout(PATIENCE, self.inner.read(request))
+            .await
+            .map_err(|_| stalled(&name))??;
+        let body = stream::unfold(Some(read.body), move |body| {
+            let name = name.clone();
+            async move {
+                let mut body = body?;
+                match timeout(PATIENCE, body.next()).await {
+                    Ok(piece) => Some((piece?, Some(body))),
+                    Err(_) => Some((Err(stalled(&name)), None)),
+                }
+            }
+        });
+        Ok(Read {
+            body: body.boxed(),
+            ..read
+        })
+    }
+
+    async fn bucket(&self) -> Result<Bucket> {
+        unused("bucket")
+    }
+    async fn stat(&self, _: &ObjectName) -> Result<Object> {
+        unused("stat")
+    }
+    async fn list(&self, _: &ListRequest) -> Result<ListPage> {
+        unused("list")
+    }
+    async fn write(&self, _: &WriteRequest, _: Bytes) -> Result<Object> {
+        unused("write")
+    }
+    async fn upload(&self, _: &WriteRequest) -> Result<Box<dyn Upload>> {
+        unused("upload")
+    }
+    async fn patch(&self, _: &ObjectName, _: &Patch, _: &Preconditions) -> Result<Object> {
+        unused("patch")
+    }
+    async fn delete(&self, _: &ObjectName, _: &Preconditions) -> Result<()> {
+        unused("delete")
+    }
+    async fn compose(&self, _: &WriteRequest, _: &[ComposeSource]) -> Result<Object> {
+        unused("compose")
+    }
+    async fn copy(&self, _: &TransferRequest) -> Result<Object> {
+        unused("copy")
+    }
+    async fn rename(&self, _: &TransferRequest) -> Result<Object> {
+        unused("rename")
+    }
+}
