@@ -26,7 +26,8 @@ const DRAIN_TIME: Duration = Duration::from_secs(5);
 /// One request body.
 #[derive(Debug)]
 pub(crate) struct Inbound {
-    body: Incoming,
+    /// `None` for a body that was at hand from the start.
+    body: Option<Incoming>,
     gate: Option<Gate>,
     /// Received, and not yet let through by the gate.
     stash: Bytes,
@@ -39,12 +40,25 @@ pub(crate) struct Inbound {
 impl Inbound {
     pub(crate) fn new(body: Incoming, limit: u64, idle: Duration, tally: Arc<Tally>) -> Self {
         Self {
-            body,
+            body: Some(body),
             gate: None,
             stash: Bytes::new(),
             idle,
             received: 0,
             limit,
+            tally,
+        }
+    }
+
+    /// The body of a call that came inside another one.
+    pub(crate) fn at_hand(body: Bytes, tally: Arc<Tally>) -> Self {
+        Self {
+            body: None,
+            gate: None,
+            stash: body,
+            idle: Duration::ZERO,
+            received: 0,
+            limit: SMALL_BODY,
             tally,
         }
     }
@@ -55,7 +69,10 @@ impl Inbound {
 
     /// The length that the caller announced.
     pub(crate) fn announced(&self) -> Option<u64> {
-        self.body.size_hint().exact()
+        let at_hand = self.stash.len() as u64;
+        self.body
+            .as_ref()
+            .map_or(Some(at_hand), |body| body.size_hint().exact())
     }
 
     /// The next piece; `None` at the end.
@@ -78,8 +95,11 @@ impl Inbound {
 
     /// The next frame with data in it.
     async fn receive(&mut self) -> Result<Option<Bytes>, Failure> {
+        let Some(body) = &mut self.body else {
+            return Ok(None);
+        };
         loop {
-            let frame = match timeout(self.idle, self.body.frame()).await {
+            let frame = match timeout(self.idle, body.frame()).await {
                 Ok(None) => return Ok(None),
                 Ok(Some(Ok(frame))) => frame,
                 Ok(Some(Err(_))) => return Err(Failure::Broken),
@@ -100,6 +120,10 @@ impl Inbound {
         }
     }
 
+    fn is_at_end(&self) -> bool {
+        self.body.as_ref().is_none_or(Incoming::is_end_stream)
+    }
+
     /// The whole of a body that is a JSON document or a form.
     pub(crate) async fn collect_small(&mut self) -> Result<Bytes, Failure> {
         self.limit = self.limit.min(SMALL_BODY);
@@ -114,7 +138,7 @@ impl Inbound {
         let Some(first) = self.next().await? else {
             return Ok(Bytes::new());
         };
-        if self.stash.is_empty() && self.body.is_end_stream() {
+        if self.stash.is_empty() && self.is_at_end() {
             return Ok(first);
         }
         let left = self.announced().unwrap_or(0).min(RESERVE_LIMIT);

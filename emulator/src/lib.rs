@@ -51,8 +51,8 @@
 //! Counters, faults and latencies know requests by these names; patterns take `*`. `storage.objects.`: `list`, `get`
 //! (the resource), `get.media` (the data), `insert` (media and multipart), `insert.start`, `insert.chunk`,
 //! `insert.query`, `insert.cancel` (resumable), `patch`, `update`, `delete`, `compose`, `rewrite`, `copy`, `move`.
-//! `storage.buckets.`: `list`, `insert`, `get`, `delete`, `getStorageLayout`. Further `sts.token`, `metadata` and
-//! `unknown`.
+//! `storage.buckets.`: `list`, `insert`, `get`, `delete`, `getStorageLayout`. Further `storage.batch` (whose calls are
+//! counted, and not struck by faults, under their own names), `sts.token`, `metadata` and `unknown`.
 //!
 //! # Where it follows GCS to the letter
 //!
@@ -65,6 +65,7 @@
 
 mod access;
 mod admin;
+mod batch;
 mod body;
 mod call;
 mod clock;
@@ -83,6 +84,7 @@ mod jwt;
 mod limit;
 mod listing;
 mod metadata;
+mod multipart;
 mod mutation;
 mod name;
 mod object;

@@ -38,6 +38,7 @@ operations! {
     ObjectsRewrite => "storage.objects.rewrite",
     ObjectsCopy => "storage.objects.copy",
     ObjectsMove => "storage.objects.move",
+    Batch => "storage.batch",
     StsToken => "sts.token",
     Metadata => "metadata",
     Admin => "emulator",

@@ -57,6 +57,9 @@ impl Route {
         ) {
             return Self::upload(&parts.method, &parts.headers, query, rest);
         }
+        if path == "/batch/storage/v1" && parts.method == Method::POST {
+            return Self::service(Operation::Batch);
+        }
         if let Some(rest) = strip_any(path, &["/storage/v1/", "/download/storage/v1/"]) {
             return Self::json(&parts.method, query, rest);
         }
@@ -301,6 +304,7 @@ mod tests {
             ),
             ("GET", "/bk/a/b", Operation::ObjectsMedia),
             ("HEAD", "/bk/a", Operation::ObjectsGet),
+            ("POST", "/batch/storage/v1", Operation::Batch),
             ("POST", "/v1/token", Operation::StsToken),
             ("GET", "/v1/token", Operation::Unknown),
             ("GET", "/computeMetadata/v1/", Operation::Metadata),

@@ -17,7 +17,7 @@ use crate::operation::Operation;
 use crate::query::Query;
 use crate::route::Route;
 use crate::state::State;
-use crate::{json, metadata, sts, upload, xml};
+use crate::{batch, json, metadata, sts, upload, xml};
 
 /// The connection is to be dropped without an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -136,6 +136,7 @@ async fn carry_out(
     match route.operation {
         Operation::StsToken => exchange(state, &parts, inbound).await,
         Operation::Metadata => Ok(metadata::answer(state, &parts)),
+        Operation::Batch => batch::answer(state, &parts, inbound).await,
         _ => {
             let call = Call::new(Arc::clone(state), route, query, parts)?;
             storage(&call, inbound).await
@@ -157,7 +158,8 @@ async fn exchange(state: &State, parts: &http::request::Parts, inbound: &mut Inb
     })
 }
 
-async fn storage(call: &Call, inbound: &mut Inbound) -> Outcome {
+/// A call of the storage API.
+pub(crate) async fn storage(call: &Call, inbound: &mut Inbound) -> Outcome {
     if call.route.dialect == Dialect::Xml {
         return xml::answer(call, inbound).await;
     }
@@ -183,8 +185,10 @@ async fn storage(call: &Call, inbound: &mut Inbound) -> Outcome {
         Operation::ObjectsRewrite => json::copy::rewrite(call, inbound).await,
         Operation::ObjectsCopy => json::copy::copy(call, inbound).await,
         Operation::ObjectsMove => json::relocate::relocate(call),
-        Operation::StsToken | Operation::Metadata | Operation::Admin | Operation::Unknown => {
-            Err(ApiError::new(Kind::NothingHere, "Not Found").into())
-        }
+        Operation::Batch
+        | Operation::StsToken
+        | Operation::Metadata
+        | Operation::Admin
+        | Operation::Unknown => Err(ApiError::new(Kind::NothingHere, "Not Found").into()),
     }
 }

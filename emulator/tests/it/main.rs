@@ -1,6 +1,7 @@
 //! The emulator over the wire: what its clients may rely on.
 
 mod access;
+mod batch;
 mod client;
 mod faults;
 mod lifecycle;
