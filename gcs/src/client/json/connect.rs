@@ -161,12 +161,16 @@ pub(super) fn cause(error: &hyper_util::client::legacy::Error) -> (Cause, String
     (Cause::Broken, error.to_string())
 }
 
+/// What an I/O error holds within, which its `source` leaves out: adapters wrap one in another.
 fn io_cause(error: &io::Error) -> Option<Cause> {
-    let inner = error.get_ref();
-    if inner.is_some_and(<dyn StdError + Send + Sync>::is::<rustls::Error>) {
+    if error.kind() == io::ErrorKind::ConnectionRefused {
+        return Some(Cause::Refused);
+    }
+    let inner = error.get_ref()?;
+    if inner.is::<rustls::Error>() {
         return Some(Cause::Tls);
     }
-    (error.kind() == io::ErrorKind::ConnectionRefused).then_some(Cause::Refused)
+    io_cause(inner.downcast_ref()?)
 }
 
 /// A connection.

@@ -25,6 +25,10 @@ impl Payload {
         self.length
     }
 
+    pub(super) fn is_empty(&self) -> bool {
+        self.length == 0
+    }
+
     pub(super) fn push(&mut self, piece: Bytes) {
         if !piece.is_empty() {
             self.length += piece.len() as u64;

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use http::{HeaderMap, Method, Request, StatusCode, Uri, Version};
+use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Uri, Version, header};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use hyper_util::client::legacy::{self, Client};
@@ -140,6 +140,11 @@ impl Sending<'_> {
         *request.uri_mut() = self.uri.clone();
         *request.version_mut() = Version::HTTP_11;
         *request.headers_mut() = self.headers;
+        if self.payload.is_empty() && !matches!(*self.method, Method::GET | Method::DELETE) {
+            // hyper leaves it out of a request without a body, and Google's front ends then answer 411.
+            let headers = request.headers_mut();
+            headers.insert(header::CONTENT_LENGTH, HeaderValue::from_static("0"));
+        }
         request
     }
 }

@@ -1,0 +1,202 @@
+//! The contract, and faults in the middle of it, against the emulator over real sockets.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use gcsmount_emulator::{Auth, Config as EmulatorConfig, Emulator, FaultAction, FaultRule};
+use gcsmount_gcs::client::json::{Config, Http, JsonStore, Pool, Retry, Timeouts};
+use gcsmount_gcs::store::{Preconditions, TransferRequest};
+use gcsmount_gcs::testing::contract;
+use gcsmount_gcs::{BucketName, Kind, Store};
+
+use crate::script::{drain, name, read, write};
+
+async fn emulator(buckets: Vec<String>) -> Emulator {
+    let config = EmulatorConfig {
+        auth: Auth::Off,
+        buckets,
+        mutation_limit: None,
+        ..EmulatorConfig::default()
+    };
+    Emulator::start(config).await.unwrap()
+}
+
+fn store(http: &Http, emulator: &Emulator, bucket: &str) -> JsonStore {
+    let config = Config {
+        endpoint: emulator.endpoint().to_string().parse().unwrap(),
+        timeouts: Timeouts {
+            first_byte: Duration::from_millis(500),
+            idle: Duration::from_millis(500),
+            ..Timeouts::default()
+        },
+        retry: Retry {
+            base: Duration::from_millis(1),
+            throttled_base: Duration::from_millis(1),
+            seed: Some(1),
+            ..Retry::default()
+        },
+        upload_chunk: 256 << 10,
+        ..Config::default()
+    };
+    JsonStore::new(http, BucketName::parse(bucket).unwrap(), config).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_client_keeps_the_contract() {
+    let count = contract::cases().len();
+    let buckets: Vec<_> = (0..count).map(|i| format!("bucket-{i}")).collect();
+    let emulator = emulator(buckets.clone()).await;
+    let http = Http::new(&Pool::default());
+    let next = parking_lot::Mutex::new(buckets.into_iter());
+    contract::run_all(|| {
+        let bucket = next.lock().next().unwrap();
+        let store: Arc<dyn Store> = Arc::new(store(&http, &emulator, &bucket));
+        async { store }
+    })
+    .await;
+    emulator.shutdown().await;
+}
+
+/// A store in an emulator that has `action` happen to the next call of `method`.
+async fn struck(method: &str, action: FaultAction) -> (Emulator, JsonStore) {
+    let emulator = emulator(vec!["bkt".to_owned()]).await;
+    emulator
+        .admin()
+        .put_object("bkt", "old", "old".into())
+        .unwrap();
+    emulator.admin().add_fault(FaultRule::once(method, action));
+    let store = store(&Http::new(&Pool::default()), &emulator, "bkt");
+    (emulator, store)
+}
+
+fn status(code: u16) -> FaultAction {
+    FaultAction::Status {
+        code,
+        reason: None,
+        retry_after: Some(0),
+    }
+}
+
+fn pattern(length: usize) -> Bytes {
+    (0..length).map(|i| (i % 253) as u8).collect()
+}
+
+#[tokio::test]
+async fn reads_survive_every_fault() {
+    let content = pattern(3_000_000);
+    for action in [
+        status(503),
+        status(429),
+        FaultAction::Reset,
+        FaultAction::LostAnswer,
+        FaultAction::Stall {
+            duration: Duration::from_secs(60),
+        },
+        FaultAction::StallBody {
+            after: 1_000_000,
+            duration: Duration::from_secs(60),
+        },
+        FaultAction::Truncate { after: 1_000_000 },
+    ] {
+        let (emulator, store) = struck("storage.objects.get.media", action.clone()).await;
+        emulator
+            .admin()
+            .put_object("bkt", "o", content.clone())
+            .unwrap();
+        let bytes = drain(store.read(&read("o")).await).await;
+        assert_eq!(bytes.unwrap(), content, "{action:?}");
+    }
+}
+
+#[tokio::test]
+async fn mutations_have_one_effect_though_the_answer_is_lost() {
+    for action in [FaultAction::LostAnswer, FaultAction::Reset, status(503)] {
+        let (_emulator, store) = struck("storage.objects.insert", action.clone()).await;
+        let written = store
+            .write(&write("o", Preconditions::absent()), "body".into())
+            .await;
+        assert_eq!(
+            store.stat(&name("o")).await.unwrap(),
+            written.unwrap(),
+            "{action:?}"
+        );
+
+        let (_emulator, store) = struck("storage.objects.delete", action.clone()).await;
+        let base = Preconditions::generation(store.stat(&name("old")).await.unwrap().generation);
+        store.delete(&name("old"), &base).await.unwrap();
+        assert_eq!(
+            store.stat(&name("old")).await.unwrap_err().kind,
+            Kind::NotFound
+        );
+
+        let (_emulator, store) = struck("storage.objects.move", action.clone()).await;
+        let source = store.stat(&name("old")).await.unwrap();
+        let request = TransferRequest {
+            source: name("old"),
+            target: name("new"),
+            source_preconditions: Preconditions::generation(source.generation),
+            target_preconditions: Preconditions::absent(),
+        };
+        let moved = store.rename(&request).await.unwrap();
+        assert_eq!((moved.size, moved.name), (3, name("new")));
+        assert_eq!(
+            store.stat(&name("old")).await.unwrap_err().kind,
+            Kind::NotFound
+        );
+    }
+}
+
+#[tokio::test]
+async fn uploads_survive_every_fault_at_every_step() {
+    let content = pattern(600_000);
+    for method in [
+        "storage.objects.insert.start",
+        "storage.objects.insert.chunk",
+    ] {
+        for (after, action) in [
+            (0, FaultAction::Reset),
+            (0, FaultAction::LostAnswer),
+            (1, FaultAction::LostAnswer),
+            (2, FaultAction::LostAnswer),
+            (2, FaultAction::Reset),
+            (1, status(503)),
+            (2, status(503)),
+            (1, FaultAction::Truncate { after: 100_000 }),
+        ] {
+            let emulator = emulator(vec!["bkt".to_owned()]).await;
+            emulator.admin().add_fault(FaultRule {
+                after,
+                ..FaultRule::once(method, action.clone())
+            });
+            let store = store(&Http::new(&Pool::default()), &emulator, "bkt");
+            let request = write("o", Preconditions::absent());
+            let mut upload = store.upload(&request).await.unwrap();
+            for piece in content.chunks(70_000) {
+                upload.write(Bytes::copy_from_slice(piece)).await.unwrap();
+            }
+            let object = upload.finish().await;
+            assert_eq!(object.unwrap().size, 600_000, "{method} {after} {action:?}");
+            assert_eq!(drain(store.read(&read("o")).await).await.unwrap(), content);
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_canceled_upload_is_forgotten() {
+    let emulator = emulator(vec!["bkt".to_owned()]).await;
+    let store = store(&Http::new(&Pool::default()), &emulator, "bkt");
+    let mut upload = store
+        .upload(&write("o", Preconditions::default()))
+        .await
+        .unwrap();
+    upload.write(pattern(300_000)).await.unwrap();
+    upload.write(pattern(300_000)).await.unwrap();
+    upload.cancel().await;
+    assert_eq!(
+        store.stat(&name("o")).await.unwrap_err().kind,
+        Kind::NotFound
+    );
+    let counters = emulator.admin().counters();
+    assert_eq!(counters.of("storage.objects.insert.cancel"), 1);
+}
