@@ -3,8 +3,10 @@
 use std::fmt;
 use std::process::ExitCode;
 
+use serde::{Deserialize, Serialize};
+
 /// Exit codes. The README lists them; scripts may rely on them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[repr(u8)]
 pub enum Exit {
     /// Something that none of the others names.

@@ -52,7 +52,9 @@ impl fmt::Display for Reason {
             Self::Flag(flag) => write!(f, "--{flag} is given"),
             Self::Environment(name) => write!(f, "{name} is set"),
             Self::VolumePresent => f.write_str("the projected volume is present"),
-            Self::NothingElse => f.write_str("no identity was named and no projected volume is present"),
+            Self::NothingElse => {
+                f.write_str("no identity was named and no projected volume is present")
+            }
         }
     }
 }
@@ -62,9 +64,16 @@ impl fmt::Display for Identity {
         match self {
             Self::Anonymous(why) => write!(f, "anonymous, since {why}"),
             Self::Projected(token, why) => {
-                write!(f, "projected token {} through {}, since {why}", token.path.display(), token.sts)
+                write!(
+                    f,
+                    "projected token {} through {}, since {why}",
+                    token.path.display(),
+                    token.sts
+                )
             }
-            Self::ApplicationDefault(why) => write!(f, "application default credentials, since {why}"),
+            Self::ApplicationDefault(why) => {
+                write!(f, "application default credentials, since {why}")
+            }
         }
     }
 }
@@ -94,7 +103,10 @@ pub fn choose(
             Exit::Usage,
             "--token-file and --anonymous-access exclude each other: leave one of them out",
         )),
-        (Some(path), false) => Ok(Identity::Projected(projected(path.into()), Reason::Flag("token-file"))),
+        (Some(path), false) => Ok(Identity::Projected(
+            projected(path.into()),
+            Reason::Flag("token-file"),
+        )),
         (None, true) => Ok(Identity::Anonymous(Reason::Flag("anonymous-access"))),
         (None, false) => {
             if let Origin::Environment(name) = settings.origin("custom-endpoint") {
@@ -106,7 +118,10 @@ pub fn choose(
             }
             let path = Path::new(PROJECTED_TOKEN);
             if path.parent().is_some_and(&present) {
-                return Ok(Identity::Projected(projected(path.into()), Reason::VolumePresent));
+                return Ok(Identity::Projected(
+                    projected(path.into()),
+                    Reason::VolumePresent,
+                ));
             }
             Ok(Identity::ApplicationDefault(Reason::NothingElse))
         }
@@ -119,7 +134,11 @@ mod tests {
     use crate::cli::{Invocation, parse};
 
     fn chosen(line: &str, volume: bool, env: &[(&str, &str)]) -> Result<Identity, Failure> {
-        let variable = |name: &str| env.iter().find(|(n, _)| *n == name).map(|(_, v)| (*v).to_owned());
+        let variable = |name: &str| {
+            env.iter()
+                .find(|(n, _)| *n == name)
+                .map(|(_, v)| (*v).to_owned())
+        };
         let args = format!("gcsmount mount b /m {line}");
         match parse(args.split_whitespace().map(Into::into), variable)? {
             Invocation::Run(_, settings) => choose(&settings, |_| volume, variable),
@@ -133,18 +152,67 @@ mod tests {
         let emulator = [("STORAGE_EMULATOR_HOST", "http://127.0.0.1:9")];
         type Case<'a> = (&'a str, bool, &'a [(&'a str, &'a str)], &'a str);
         let table: [Case; 9] = [
-            ("--token-file /t", true, &key, "projected token /t through https://sts.googleapis.com, since --token-file is given"),
-            ("--token-file /t", false, &emulator, "projected token /t through https://sts.googleapis.com, since --token-file is given"),
-            ("--anonymous-access", true, &key, "anonymous, since --anonymous-access is given"),
-            ("", true, &emulator, "anonymous, since STORAGE_EMULATOR_HOST is set"),
-            ("--custom-endpoint http://127.0.0.1:8", false, &emulator, "application default credentials, since no identity was named and no projected volume is present"),
-            ("", true, &key, "application default credentials, since GOOGLE_APPLICATION_CREDENTIALS is set"),
-            ("", true, &[("GOOGLE_APPLICATION_CREDENTIALS", "")], "projected token /gcsfuse-sa-token/token through https://sts.googleapis.com, since the projected volume is present"),
-            ("", false, &[], "application default credentials, since no identity was named and no projected volume is present"),
-            ("--sts-endpoint http://s", true, &[], "projected token /gcsfuse-sa-token/token through http://s, since the projected volume is present"),
+            (
+                "--token-file /t",
+                true,
+                &key,
+                "projected token /t through https://sts.googleapis.com, since --token-file is given",
+            ),
+            (
+                "--token-file /t",
+                false,
+                &emulator,
+                "projected token /t through https://sts.googleapis.com, since --token-file is given",
+            ),
+            (
+                "--anonymous-access",
+                true,
+                &key,
+                "anonymous, since --anonymous-access is given",
+            ),
+            (
+                "",
+                true,
+                &emulator,
+                "anonymous, since STORAGE_EMULATOR_HOST is set",
+            ),
+            (
+                "--custom-endpoint http://127.0.0.1:8",
+                false,
+                &emulator,
+                "application default credentials, since no identity was named and no projected volume is present",
+            ),
+            (
+                "",
+                true,
+                &key,
+                "application default credentials, since GOOGLE_APPLICATION_CREDENTIALS is set",
+            ),
+            (
+                "",
+                true,
+                &[("GOOGLE_APPLICATION_CREDENTIALS", "")],
+                "projected token /gcsfuse-sa-token/token through https://sts.googleapis.com, since the projected volume is present",
+            ),
+            (
+                "",
+                false,
+                &[],
+                "application default credentials, since no identity was named and no projected volume is present",
+            ),
+            (
+                "--sts-endpoint http://s",
+                true,
+                &[],
+                "projected token /gcsfuse-sa-token/token through http://s, since the projected volume is present",
+            ),
         ];
         for (line, volume, env, want) in table {
-            assert_eq!(chosen(line, volume, env).unwrap().to_string(), want, "{line} {volume} {env:?}");
+            assert_eq!(
+                chosen(line, volume, env).unwrap().to_string(),
+                want,
+                "{line} {volume} {env:?}"
+            );
         }
     }
 

@@ -1,7 +1,15 @@
 //! gcsmount: the composition root. It alone knows every crate; [`wire`] reads as the architecture.
 
+pub mod background;
 pub mod cli;
+pub mod config;
+pub mod demo;
+pub mod emulate;
 pub mod exit;
+pub mod explain;
 pub mod identity;
+pub mod lifecycle;
+pub mod mount;
 pub mod params;
 pub mod telemetry;
+pub mod wire;

@@ -18,6 +18,8 @@ pub enum Kind {
     Path,
     /// An `http` or `https` URL.
     Url,
+    /// A URL, or `HOST:PORT` alone, which means plain HTTP, as `STORAGE_EMULATOR_HOST` has it.
+    Endpoint,
     /// `90s`, `1m30s`, `500ms`; a bare number is seconds.
     Duration,
     /// Permission bits in octal.
@@ -37,7 +39,7 @@ pub enum Kind {
 pub enum Value {
     /// Of a [`Kind::Switch`].
     Switch(bool),
-    /// Of a [`Kind::Text`], [`Kind::Url`], [`Kind::Address`] or [`Kind::Word`].
+    /// Of a [`Kind::Text`], [`Kind::Url`], [`Kind::Endpoint`], [`Kind::Address`] or [`Kind::Word`].
     Text(String),
     /// Of a [`Kind::Path`].
     Path(PathBuf),
@@ -72,6 +74,11 @@ impl Kind {
                     "a URL such as https://storage.googleapis.com or http://127.0.0.1:9000".into(),
                 ),
             },
+            Self::Endpoint if text.contains("://") => Self::Url.parse(text),
+            Self::Endpoint => match text.parse::<http::uri::Authority>() {
+                Ok(authority) if authority.port().is_some() => Ok(Value::Text(text.into())),
+                _ => Err("a URL such as http://127.0.0.1:9000, or HOST:PORT".into()),
+            },
             Self::Duration => parse_duration(text)
                 .map(Value::Duration)
                 .ok_or_else(|| "a duration such as 500ms, 90s or 1m30s".into()),
@@ -105,7 +112,7 @@ impl Kind {
             Self::Switch => "BOOL",
             Self::Text => "TEXT",
             Self::Path => "PATH",
-            Self::Url => "URL",
+            Self::Url | Self::Endpoint => "URL",
             Self::Duration => "DURATION",
             Self::Mode => "OCTAL",
             Self::Id => "ID",
@@ -257,7 +264,7 @@ pub const PARAMS: &[Param] = &[
     },
     Param {
         flag: "custom-endpoint",
-        kind: Kind::Url,
+        kind: Kind::Endpoint,
         env: Some("STORAGE_EMULATOR_HOST"),
         group: Group::Connection,
         help: "Storage service [default: https://storage.googleapis.com]",
@@ -509,6 +516,10 @@ mod tests {
             ),
             (Kind::Url, "127.0.0.1:9000", None),
             (Kind::Url, "ftp://x", None),
+            (Kind::Endpoint, "127.0.0.1:9000", t("127.0.0.1:9000")),
+            (Kind::Endpoint, "http://h/", t("http://h/")),
+            (Kind::Endpoint, "ftp://h:1", None),
+            (Kind::Endpoint, "host", None),
             (Kind::Address, "127.0.0.1:0", t("127.0.0.1:0")),
             (Kind::Address, "localhost", None),
             (Kind::Word(&["on", "off"]), "off", t("off")),

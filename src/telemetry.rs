@@ -39,7 +39,10 @@ pub fn start(severity: &str, file: Option<&Path>) -> Result<(), Failure> {
                     format!("--log-file {} cannot be opened for appending: {error}; name a file in a directory that is writable", path.display()),
                 )
             })?;
-            builder.with_ansi(false).with_writer(Mutex::new(file)).try_init()
+            builder
+                .with_ansi(false)
+                .with_writer(Mutex::new(file))
+                .try_init()
         }
     };
     started.map_err(|error| Failure::new(Exit::Other, format!("logging cannot start: {error}")))

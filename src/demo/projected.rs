@@ -88,8 +88,15 @@ mod tests {
         let open = fs::File::open(volume.token_path()).unwrap();
         volume.publish("second").unwrap();
         assert_eq!((read(&volume).as_str(), volume.rotations()), ("second", 1));
-        assert_eq!(io::read_to_string(open).unwrap(), "first", "a reader keeps what it opened");
-        let names: Vec<_> = fs::read_dir(scratch.path().join("sa")).unwrap().map(|e| e.unwrap().file_name()).collect();
+        assert_eq!(
+            io::read_to_string(open).unwrap(),
+            "first",
+            "a reader keeps what it opened"
+        );
+        let names: Vec<_> = fs::read_dir(scratch.path().join("sa"))
+            .unwrap()
+            .map(|e| e.unwrap().file_name())
+            .collect();
         assert_eq!(names.len(), 3, "{names:?}: ..data, its version, token");
     }
 }

@@ -1,0 +1,151 @@
+//! Going to the background: the command runs again in a session of its own, and the shell's process waits for the real
+//! outcome, so that a script or a boot system that goes on can rely on the mount.
+//!
+//! Forking a process that has threads is no way to get there; starting the program anew is. The child tells its outcome
+//! as one line of JSON on its standard output and then lets go of the terminal.
+
+use std::env;
+use std::fs::{File, OpenOptions};
+use std::io::{self, BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use serde::{Deserialize, Serialize};
+
+use crate::exit::{Exit, Failure};
+
+/// Set in the environment of the background process.
+const MARK: &str = "GCSMOUNT_BACKGROUND";
+
+/// What the background process tells the one that waits.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Outcome {
+    Mounted(String),
+    Failed { exit: Exit, sentence: String },
+}
+
+/// Whether this is the background process.
+#[must_use]
+pub fn is_background() -> bool {
+    env::var_os(MARK).is_some()
+}
+
+/// Runs the same command line in the background and waits until it is mounted; returns what it has to say then.
+///
+/// # Errors
+/// The background process's own failure, or [`Exit::Other`] where it ended without a word.
+pub fn launch() -> Result<String, Failure> {
+    let other =
+        |what: &str, error: io::Error| Failure::new(Exit::Other, format!("{what}: {error}"));
+    let mut child = env::current_exe()
+        .and_then(|exe| {
+            Command::new(exe)
+                .args(env::args_os().skip(1))
+                .env(MARK, "1")
+                .stdin(Stdio::null())
+                .stdout(Stdio::piped())
+                .spawn()
+        })
+        .map_err(|error| other("starting the background process", error))?;
+    let mut line = String::new();
+    if let Some(output) = child.stdout.take() {
+        BufReader::new(output)
+            .read_line(&mut line)
+            .map_err(|error| other("waiting for the background process", error))?;
+    }
+    match serde_json::from_str(&line) {
+        Ok(Outcome::Mounted(sentence)) => Ok(sentence),
+        Ok(Outcome::Failed { exit, sentence }) => Err(Failure { exit, sentence }),
+        Err(_) => {
+            let status = child
+                .wait()
+                .map_err(|error| other("waiting for the background process", error))?;
+            Err(Failure::new(
+                Exit::Other,
+                format!(
+                    "the background process ended before it mounted ({status}); run it with --foreground to see why"
+                ),
+            ))
+        }
+    }
+}
+
+/// In the background process: leaves the shell's session, so that its hang-up and Ctrl-C do not reach the mount, and its
+/// working directory, so that no file system is kept busy.
+///
+/// # Errors
+/// [`Exit::Other`].
+pub fn detach() -> Result<(), Failure> {
+    let other = |error: io::Error| {
+        Failure::new(Exit::Other, format!("leaving the shell's session: {error}"))
+    };
+    // EPERM: the leader of a session already, which is as good.
+    let _ = nix::unistd::setsid();
+    env::set_current_dir("/").map_err(other)
+}
+
+/// In the background process: tells that the mount stands and lets go of the terminal.
+///
+/// # Errors
+/// [`Exit::Other`] where the waiting process is gone or `/dev/null` cannot be opened.
+pub fn announce(sentence: &str, keep_stderr: bool) -> Result<(), Failure> {
+    let other = |error: io::Error| {
+        Failure::new(Exit::Other, format!("letting go of the terminal: {error}"))
+    };
+    tell(&Outcome::Mounted(sentence.to_owned())).map_err(other)?;
+    let null = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .open(Path::new("/dev/null"))
+        .map_err(other)?;
+    redirect(&null, keep_stderr).map_err(|errno| other(errno.into()))
+}
+
+fn redirect(null: &File, keep_stderr: bool) -> nix::Result<()> {
+    nix::unistd::dup2_stdout(null)?;
+    if !keep_stderr {
+        nix::unistd::dup2_stderr(null)?;
+    }
+    Ok(())
+}
+
+/// In the background process: tells why there will be no mount. Best effort, since the process ends anyway.
+pub fn fail(failure: &Failure) {
+    let _ = tell(&Outcome::Failed {
+        exit: failure.exit,
+        sentence: failure.sentence.clone(),
+    });
+}
+
+fn tell(outcome: &Outcome) -> io::Result<()> {
+    let mut line = serde_json::to_vec(outcome)?;
+    line.push(b'\n');
+    let mut out = io::stdout().lock();
+    out.write_all(&line)?;
+    out.flush()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn outcomes_survive_the_pipe() {
+        let failed = Outcome::Failed {
+            exit: Exit::NoBucket,
+            sentence: "no \"such\"\nbucket".into(),
+        };
+        let line = serde_json::to_string(&failed).unwrap();
+        assert_eq!(line.lines().count(), 1);
+        match serde_json::from_str(&line).unwrap() {
+            Outcome::Failed { exit, sentence } => {
+                assert_eq!(
+                    (exit, sentence.as_str()),
+                    (Exit::NoBucket, "no \"such\"\nbucket")
+                );
+            }
+            Outcome::Mounted(_) => panic!("mounted"),
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! What a mount is told, with every text turned into what it means.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use gcsmount_gcs::BucketName;
+
+use crate::cli::Settings;
+use crate::exit::{Exit, Failure};
+use crate::identity::{self, Identity};
+
+/// Google's own endpoint.
+const GOOGLE: &str = "https://storage.googleapis.com";
+
+/// One mount.
+#[derive(Debug)]
+pub struct MountConfig {
+    /// The bucket.
+    pub bucket: BucketName,
+    /// Where to mount: a directory, or `/dev/fd/N`.
+    pub dir: PathBuf,
+    /// Who asks.
+    pub identity: Identity,
+    /// Base URL of the store.
+    pub endpoint: String,
+    /// Who pays where the requester pays.
+    pub billing_project: Option<String>,
+    /// How long to go on when the service is out of reach at the start.
+    pub retry: Duration,
+    /// Options of `-o` for the kernel.
+    pub options: Vec<String>,
+    /// Owner and group of everything; `None`: the process's.
+    pub uid: Option<u32>,
+    /// See [`MountConfig::uid`].
+    pub gid: Option<u32>,
+    /// Permission bits of files.
+    pub file_mode: u16,
+    /// Permission bits of directories.
+    pub dir_mode: u16,
+    /// How long metadata is believed.
+    pub ttl: Duration,
+    /// Where writes are staged.
+    pub temp_dir: PathBuf,
+    /// Bytes of memory for file data.
+    pub memory: usize,
+    /// Stay in the foreground.
+    pub foreground: bool,
+    /// End with the parent.
+    pub die_with_parent: bool,
+    /// How long to save at the end.
+    pub shutdown: Duration,
+    /// Least severity to log.
+    pub log_severity: String,
+    /// Where to log.
+    pub log_file: Option<PathBuf>,
+}
+
+impl MountConfig {
+    /// Reads the settings of `gcsmount mount`.
+    ///
+    /// # Errors
+    /// [`Exit::Usage`].
+    pub fn read(settings: &Settings) -> Result<Self, Failure> {
+        let usage = |sentence: String| Failure::new(Exit::Usage, sentence);
+        let [bucket, _] = settings.arguments.as_slice() else {
+            return Err(usage(format!(
+                "expected BUCKET and DIR, got {} arguments: gcsmount [mount] [flags] BUCKET DIR",
+                settings.arguments.len()
+            )));
+        };
+        let bucket = bucket
+            .strip_prefix("gs://")
+            .unwrap_or(bucket)
+            .trim_end_matches('/');
+        let bucket = BucketName::parse(bucket)
+            .map_err(|why| usage(format!("{bucket:?} is not a bucket name: {why}")))?;
+        let identity = identity::choose(settings, Path::exists, |name| std::env::var(name).ok())?;
+        let id = |flag| settings.number(flag).and_then(|n| u32::try_from(n).ok());
+        let mode = |flag, default| {
+            settings
+                .number(flag)
+                .and_then(|n| u16::try_from(n).ok())
+                .unwrap_or(default)
+        };
+        let mebibytes = settings
+            .number("memory-limit")
+            .and_then(|n| usize::try_from(n).ok());
+        Ok(Self {
+            bucket,
+            dir: settings.path_argument(1)?.unwrap_or_default(),
+            identity,
+            endpoint: settings
+                .text("custom-endpoint")
+                .unwrap_or(GOOGLE)
+                .to_owned(),
+            billing_project: settings.text("billing-project").map(Into::into),
+            retry: settings.duration("mount-retry-timeout"),
+            options: settings.mount_options.clone(),
+            uid: id("uid"),
+            gid: id("gid"),
+            file_mode: mode("file-mode", 0o644),
+            dir_mode: mode("dir-mode", 0o755),
+            ttl: settings.duration("metadata-cache-ttl"),
+            temp_dir: settings
+                .path("temp-dir")
+                .unwrap_or(Path::new("/tmp"))
+                .into(),
+            memory: mebibytes.unwrap_or(128) << 20,
+            foreground: settings.switch("foreground"),
+            die_with_parent: settings.switch("die-with-parent"),
+            shutdown: settings.duration("shutdown-timeout"),
+            log_severity: settings.text("log-severity").unwrap_or("info").to_owned(),
+            log_file: settings.path("log-file").map(Into::into),
+        })
+    }
+}

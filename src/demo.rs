@@ -1,0 +1,247 @@
+//! `gcsmount demo`: the whole on this machine, with no account.
+//!
+//! The emulator runs inside this process; the mount is a `gcsmount mount` of its own, started the way a person would,
+//! so that what the demo shows is what a person gets. The projected token rotates the way kubelet does it, faster.
+
+mod daemon;
+mod projected;
+mod report;
+mod tour;
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use gcsmount_emulator::{Admin, Config, Emulator, MintRequest};
+use tempfile::TempDir;
+
+use crate::cli::Settings;
+use crate::exit::{Exit, Failure};
+use crate::lifecycle;
+use daemon::Daemon;
+use projected::ProjectedVolume;
+use report::Report;
+use tour::{BUCKET, Seed, Tour};
+
+/// Lifetime of an access token, and of the subject token behind it.
+const ACCESS_TTL: Duration = Duration::from_secs(8);
+const SUBJECT_TTL: Duration = Duration::from_secs(12);
+/// How often the subject token is replaced.
+const ROTATION: Duration = Duration::from_secs(4);
+/// Who the pod is.
+const NAMESPACE: &str = "training";
+const SERVICE_ACCOUNT: &str = "reader";
+
+/// Runs the role.
+///
+/// # Errors
+/// [`Exit::Demo`] where a check did not hold; whatever keeps the scene from being set.
+pub fn run(settings: &Settings) -> Result<(), Failure> {
+    if settings.arguments.len() > 1 {
+        return Err(Failure::new(
+            Exit::Usage,
+            "expected at most one DIR: gcsmount demo [flags] [DIR]",
+        ));
+    }
+    let dir = settings.path_argument(0)?;
+    let soak = if settings.switch("long") {
+        Duration::from_secs(600)
+    } else {
+        settings.duration("soak")
+    };
+    lifecycle::runtime()?.block_on(async {
+        let mut scene = Scene::set(dir.as_deref()).await?;
+        tokio::select! {
+            outcome = scene.play(soak, settings.switch("keep")) => outcome,
+            () = lifecycle::stop_signal() => {
+                let left = scene.clear().await.unwrap_or_else(|left| left);
+                Err(Failure::new(Exit::Demo, format!("stopped before the tour was over: {left}")))
+            }
+        }
+    })
+}
+
+/// Everything the demo runs, and the directory that it is in.
+struct Scene {
+    admin: Admin,
+    emulator: Option<Emulator>,
+    kubelet: tokio::task::JoinHandle<()>,
+    rotations: tokio::sync::watch::Receiver<u64>,
+    seed: Option<Seed>,
+    mount: PathBuf,
+    /// Whether `mount` was made by us, to be removed at the end.
+    made_mount: bool,
+    daemon: Option<Daemon>,
+    scratch: TempDir,
+}
+
+impl Scene {
+    async fn set(dir: Option<&Path>) -> Result<Self, Failure> {
+        let other = |what: &str, error: &dyn std::fmt::Display| {
+            Failure::new(Exit::Other, format!("{what}: {error}"))
+        };
+        let scratch = tempfile::Builder::new()
+            .prefix("gcsmount-demo-")
+            .tempdir()
+            .map_err(|error| other("making a temporary directory", &error))?;
+        let mount = dir.map_or_else(|| scratch.path().join("bucket"), Path::to_path_buf);
+        let made_mount = !mount.exists();
+        std::fs::create_dir_all(&mount).map_err(|error| other("making the mount point", &error))?;
+        let emulator = Emulator::start(Config {
+            buckets: vec![BUCKET.into()],
+            access_token_ttl: ACCESS_TTL,
+            ..Config::default()
+        })
+        .await
+        .map_err(|error| other("starting the emulator", &error))?;
+        let admin = emulator.admin().clone();
+        let seed = Seed::plant(&admin).map_err(|error| other("filling the bucket", &error))?;
+        let volume = ProjectedVolume::create(scratch.path().join("serviceaccount"), &mint(&admin))
+            .map_err(|error| other("writing the projected token", &error))?;
+        let token = volume.token_path();
+        let (rotated, rotations) = tokio::sync::watch::channel(0);
+        let kubelet = tokio::spawn(rotate(admin.clone(), volume, rotated));
+        let log = scratch.path().join("mount.log");
+        let daemon = Daemon::start(&emulator.endpoint(), &token, BUCKET, &mount, &log).await?;
+        let report = Report::default();
+        report
+            .heading("gcsmount demo: a bucket on this machine, reached with a pod's own identity");
+        report.fact(
+            "emulator",
+            &format!(
+                "{}  bucket {BUCKET}, open to who has a token",
+                emulator.endpoint()
+            ),
+        );
+        report.fact(
+            "identity",
+            &format!(
+                "{NAMESPACE}/{SERVICE_ACCOUNT}, projected to {}",
+                token.display()
+            ),
+        );
+        report.fact(
+            "lifetimes",
+            &format!(
+                "token file rotates every {} s, access tokens live {} s",
+                ROTATION.as_secs(),
+                ACCESS_TTL.as_secs()
+            ),
+        );
+        report.fact(
+            "mount",
+            &format!("{}  process {}", mount.display(), daemon.pid()),
+        );
+        report.heading(&format!("  $ {}", daemon.command_line()));
+        Ok(Self {
+            admin,
+            emulator: Some(emulator),
+            kubelet,
+            rotations,
+            seed: Some(seed),
+            mount,
+            made_mount,
+            daemon: Some(daemon),
+            scratch,
+        })
+    }
+
+    async fn play(&mut self, soak: Duration, keep: bool) -> Result<(), Failure> {
+        let tour = Tour {
+            mount: self.mount.clone(),
+            scratch: self.scratch.path().to_path_buf(),
+            seed: self
+                .seed
+                .take()
+                .ok_or_else(|| Failure::new(Exit::Other, "the tour is over"))?,
+            soak,
+        };
+        // Plain file calls block; the mount is served by another process, the emulator by this runtime's workers.
+        let mut report = tokio::task::spawn_blocking(move || {
+            let mut report = Report::default();
+            tour.walk(&mut report);
+            report
+        })
+        .await
+        .map_err(|_| Failure::new(Exit::Demo, "the tour broke off"))?;
+        report.step("identity", || self.judge_identity());
+        if keep {
+            report.heading(&format!(
+                "  {} stays mounted until Ctrl-C",
+                self.mount.display()
+            ));
+            lifecycle::stop_signal().await;
+        }
+        let begun = Instant::now();
+        let cleared = self.clear().await;
+        report.row("unmount", cleared, begun);
+        match report.failed() {
+            0 => {
+                report.heading("  every check held");
+                Ok(())
+            }
+            n => Err(Failure::new(Exit::Demo, format!("{n} checks did not hold"))),
+        }
+    }
+
+    fn judge_identity(&self) -> Result<String, String> {
+        let counters = self.admin.counters();
+        let rotations = *self.rotations.borrow();
+        let facts = format!(
+            "token rotated {rotations} times, {} exchanges, metadata server asked {} times",
+            counters.exchanges, counters.metadata_calls
+        );
+        if counters.metadata_calls == 0 && counters.exchanges > 0 && rotations > 0 {
+            Ok(facts)
+        } else {
+            Err(facts)
+        }
+    }
+
+    /// Ends everything that was started and checks that nothing is left.
+    async fn clear(&mut self) -> Result<String, String> {
+        self.kubelet.abort();
+        let memory = self.daemon.as_ref().and_then(Daemon::peak_memory);
+        if let Some(daemon) = self.daemon.take() {
+            daemon.stop().await?;
+        }
+        if let Some(emulator) = self.emulator.take() {
+            emulator.shutdown().await;
+        }
+        if daemon::is_mounted(&self.mount) {
+            return Err(format!("{} is still mounted", self.mount.display()));
+        }
+        if self.made_mount {
+            std::fs::remove_dir(&self.mount)
+                .map_err(|error| format!("removing the mount point: {error}"))?;
+        }
+        let memory = memory.map_or_else(String::new, |mib| {
+            format!("; the mount's peak memory was {mib} MiB")
+        });
+        Ok(format!("no process, no mount, no file left{memory}"))
+    }
+}
+
+/// What kubelet does: a fresh token well before the old one expires.
+async fn rotate(
+    admin: Admin,
+    mut volume: ProjectedVolume,
+    rotated: tokio::sync::watch::Sender<u64>,
+) {
+    let mut ticks = tokio::time::interval(ROTATION);
+    ticks.tick().await;
+    loop {
+        ticks.tick().await;
+        if volume.publish(&mint(&admin)).is_ok() {
+            rotated.send_replace(volume.rotations());
+        }
+    }
+}
+
+fn mint(admin: &Admin) -> String {
+    admin.mint_token(&MintRequest {
+        namespace: NAMESPACE.into(),
+        service_account: SERVICE_ACCOUNT.into(),
+        ttl: SUBJECT_TTL,
+        ..MintRequest::default()
+    })
+}

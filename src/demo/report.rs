@@ -1,0 +1,69 @@
+//! What the demo says: one line a step, as it happens.
+
+use std::io::{self, IsTerminal, Write};
+use std::time::Instant;
+
+/// The table of steps, printed row by row; remembers whether every check held.
+#[derive(Debug)]
+pub struct Report {
+    colour: bool,
+    failed: usize,
+}
+
+impl Default for Report {
+    fn default() -> Self {
+        Self {
+            colour: io::stdout().is_terminal(),
+            failed: 0,
+        }
+    }
+}
+
+impl Report {
+    /// How many checks did not hold.
+    #[must_use]
+    pub fn failed(&self) -> usize {
+        self.failed
+    }
+
+    /// Prints a fact that is no check.
+    pub fn fact(&self, name: &str, text: &str) {
+        say(&format!("  {name:<10} {text}\n"));
+    }
+
+    /// Prints a blank line and then `text`.
+    pub fn heading(&self, text: &str) {
+        say(&format!("\n{text}\n\n"));
+    }
+
+    /// Runs a step and prints its row: what was checked, or what did not hold.
+    pub fn step(&mut self, name: &str, run: impl FnOnce() -> Result<String, String>) {
+        let begun = Instant::now();
+        let outcome = run();
+        self.row(name, outcome, begun);
+    }
+
+    /// Prints the row of a step that began at `begun`.
+    pub fn row(&mut self, name: &str, outcome: Result<String, String>, begun: Instant) {
+        let seconds = begun.elapsed().as_secs_f64();
+        let (mark, colour, text) = match outcome {
+            Ok(text) => ("ok", "32", text),
+            Err(text) => {
+                self.failed += 1;
+                ("FAILED", "31", text)
+            }
+        };
+        let mark = if self.colour {
+            format!("\x1b[{colour}m{mark:<6}\x1b[0m")
+        } else {
+            format!("{mark:<6}")
+        };
+        say(&format!("  {name:<18} {mark} {seconds:>6.2} s  {text}\n"));
+    }
+}
+
+/// Writes to standard output; a closed pipe is the reader's wish and no error.
+fn say(text: &str) {
+    let mut out = io::stdout().lock();
+    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+}

@@ -1,0 +1,221 @@
+//! `gcsmount mount`: from settings to a served mount, and from there to its end.
+
+use std::io::{self, Write};
+use std::time::{Duration, Instant};
+
+use gcsmount_fuse::session::{self, MountOptions, MountPoint, Mounted};
+use gcsmount_gcs::Store;
+use gcsmount_gcs::error::Cause;
+use tokio::runtime::Handle;
+use tokio::time::timeout;
+
+use crate::cli::Settings;
+use crate::config::MountConfig;
+use crate::exit::{Exit, Failure};
+use crate::wire::{self, Access};
+use crate::{background, explain, lifecycle, telemetry};
+
+/// The longest that one attempt to reach a service may take before the mount stands.
+const ATTEMPT: Duration = Duration::from_secs(8);
+/// The first and the longest pause between two attempts.
+const PAUSE: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(5));
+/// How often somebody who waits for the mount is told that it is still being tried.
+const SIGN_OF_LIFE: Duration = Duration::from_secs(5);
+
+/// Runs the role, in the foreground or in the background.
+///
+/// # Errors
+/// Whatever keeps the bucket from being mounted; [`Exit::Unsaved`] where data was left at the end.
+pub fn run(settings: &Settings) -> Result<(), Failure> {
+    let config = MountConfig::read(settings)?;
+    if config.foreground {
+        return serve(&config, false);
+    }
+    if !background::is_background() {
+        let sentence = background::launch()?;
+        return say(&sentence);
+    }
+    background::detach()?;
+    serve(&config, true).inspect_err(background::fail)
+}
+
+fn serve(config: &MountConfig, in_background: bool) -> Result<(), Failure> {
+    telemetry::start(&config.log_severity, config.log_file.as_deref())?;
+    if config.die_with_parent {
+        nix::sys::prctl::set_pdeathsig(nix::sys::signal::Signal::SIGTERM)
+            .map_err(|errno| Failure::new(Exit::Other, format!("--die-with-parent: {errno}")))?;
+    }
+    let runtime = lifecycle::runtime()?;
+    let outcome = runtime.block_on(async {
+        let (fs, mounted) = tokio::select! {
+            started = start(config) => started?,
+            () = lifecycle::stop_signal() => {
+                return Err(Failure::new(Exit::Other, "stopped before the bucket was mounted"));
+            }
+        };
+        let sentence = format!(
+            "bucket {} is mounted on {}",
+            config.bucket,
+            config.dir.display()
+        );
+        if in_background {
+            background::announce(&sentence, false)?;
+        } else {
+            say(&sentence)?;
+        }
+        attend(config, &fs, mounted).await
+    });
+    // A request of the kernel that nobody answers any more must not hold up the exit.
+    runtime.shutdown_timeout(Duration::from_secs(2));
+    outcome
+}
+
+type Fs = std::sync::Arc<gcsmount_fuse::Fs>;
+
+/// Proves identity and bucket, then mounts.
+async fn start(config: &MountConfig) -> Result<(Fs, Mounted), Failure> {
+    let point = MountPoint::parse(&config.dir).map_err(|error| explain::mount(&error))?;
+    point.check().map_err(|error| explain::mount(&error))?;
+    tracing::info!(identity = %config.identity, "identity chosen");
+    let access = wire::access(&config.identity)?;
+    let store = wire::store(config, &access)?;
+    reach(config, &access, &*store).await?;
+    let fs = wire::file_system(config, store, Handle::current());
+    let options = mount_options(config);
+    let mounted =
+        session::mount(fs.clone(), point, &options).map_err(|error| explain::mount(&error))?;
+    Ok((fs, mounted))
+}
+
+/// Waits until the identity has a token and the bucket answers; transient failures are tried again for as long as the
+/// settings allow, permanent ones end it.
+async fn reach(config: &MountConfig, access: &Access, store: &dyn Store) -> Result<(), Failure> {
+    let begun = Instant::now();
+    let (mut pause, mut told) = (PAUSE.0, Instant::now());
+    loop {
+        let (failure, permanent) = match attempt(config, access, store).await {
+            Ok(()) => return Ok(()),
+            Err(failed) => failed,
+        };
+        if permanent || begun.elapsed() + pause > config.retry {
+            return Err(failure);
+        }
+        if told.elapsed() >= SIGN_OF_LIFE {
+            told = Instant::now();
+            tracing::warn!(waited = ?begun.elapsed(), limit = ?config.retry, "not mounted yet: {failure}");
+        }
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(PAUSE.1);
+    }
+}
+
+/// One attempt; the flag of an error says that repeating it cannot help.
+async fn attempt(
+    config: &MountConfig,
+    access: &Access,
+    store: &dyn Store,
+) -> Result<(), (Failure, bool)> {
+    let late = |what: &str, where_: &str| {
+        let sentence = format!(
+            "{what} at {where_} gave no answer within {} s: check the address and the network",
+            ATTEMPT.as_secs()
+        );
+        (Failure::new(Exit::Unreachable, sentence), false)
+    };
+    if let Some(broker) = &access.broker {
+        let token = timeout(ATTEMPT, broker.token()).await;
+        token
+            .map_err(|_| late("the token service", access.sts()))?
+            .map_err(|error| (explain::identity(&error), error.is_permanent_for_mount()))?;
+    }
+    let probe = timeout(ATTEMPT, store.bucket()).await;
+    let bucket = probe
+        .map_err(|_| late("the storage service", &config.endpoint))?
+        .map_err(|error| {
+            let permanent = !error.kind.is_transient()
+                || matches!(error.cause, Some(Cause::UnknownHost | Cause::Tls));
+            (
+                explain::bucket(&error, &config.bucket, &config.endpoint, &access.who()),
+                permanent,
+            )
+        })?;
+    tracing::debug!(?bucket, "bucket answers");
+    Ok(())
+}
+
+fn mount_options(config: &MountConfig) -> MountOptions {
+    // What the boot system reads is not the kernel's, and what has a field of its own goes there.
+    let for_kernel = |o: &&String| {
+        !o.starts_with("x-")
+            && !matches!(
+                o.as_str(),
+                "_netdev"
+                    | "auto"
+                    | "noauto"
+                    | "user"
+                    | "nofail"
+                    | "defaults"
+                    | "rw"
+                    | "ro"
+                    | "allow_other"
+            )
+    };
+    let has = |name: &str| config.options.iter().any(|o| o == name);
+    MountOptions {
+        allow_other: has("allow_other"),
+        read_only: has("ro"),
+        fs_name: config.bucket.as_str().to_owned(),
+        extra: config.options.iter().filter(for_kernel).cloned().collect(),
+        ..MountOptions::default()
+    }
+}
+
+/// Serves until somebody unmounts or stops the process, then saves what is unsaved.
+async fn attend(config: &MountConfig, fs: &Fs, mounted: Mounted) -> Result<(), Failure> {
+    let asked = tokio::select! {
+        () = mounted.wait() => false,
+        () = lifecycle::stop_signal() => true,
+    };
+    tracing::info!(
+        reason = if asked { "signal" } else { "unmounted" },
+        "stopping"
+    );
+    let unsaved = tokio::select! {
+        unsaved = fs.drain(config.shutdown) => unsaved,
+        () = lifecycle::stop_signal() => {
+            tracing::warn!("told to stop a second time: giving up what is unsaved");
+            fs.drain(Duration::ZERO).await
+        }
+    };
+    for file in &unsaved {
+        tracing::error!(path = %file.path, error = %file.error, "not saved");
+    }
+    // Unmounting waits for nobody, but it must not run on a thread that serves the mount.
+    let unmounted = tokio::task::spawn_blocking(move || {
+        let result = mounted.unmount();
+        drop(mounted);
+        result
+    });
+    match unmounted.await {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => return Err(explain::mount(&error)),
+        Err(_) => return Err(Failure::new(Exit::Other, "unmounting broke off")),
+    }
+    match unsaved.as_slice() {
+        [] => Ok(()),
+        [first, ..] => Err(Failure::new(
+            Exit::Unsaved,
+            format!(
+                "{} files could not be saved, {} among them: {}",
+                unsaved.len(),
+                first.path,
+                first.error
+            ),
+        )),
+    }
+}
+
+fn say(sentence: &str) -> Result<(), Failure> {
+    writeln!(io::stdout(), "{sentence}")
+        .map_err(|error| Failure::new(Exit::Other, format!("standard output: {error}")))
+}

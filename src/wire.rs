@@ -1,0 +1,160 @@
+//! How the parts are put together; to be read as the architecture.
+//!
+//! ```text
+//! Identity -> Broker -> Credentials -> JsonStore -> Fs over BlockCache and Budget -> Session
+//! ```
+
+use std::sync::Arc;
+
+use gcsmount_auth::{Audience, Broker, BrokerConfig, FileSource};
+use gcsmount_cache::{BlockCache, Budget, CacheConfig};
+use gcsmount_fuse::{Fs, FsConfig};
+use gcsmount_gcs::Store;
+use gcsmount_gcs::client::json;
+use google_cloud_auth::credentials::{self, Credentials};
+use tokio::runtime::Handle;
+
+use crate::config::MountConfig;
+use crate::exit::{Exit, Failure};
+use crate::explain;
+use crate::identity::{Identity, Projected};
+
+/// What the identity amounts to: how requests get their headers.
+#[derive(Debug)]
+pub struct Access {
+    identity: Identity,
+    /// Our own broker, where the identity is one that it keeps.
+    pub broker: Option<Broker>,
+    credentials: Option<Credentials>,
+}
+
+impl Access {
+    /// The identity as the bucket sees it, for a person who is to grant it something.
+    #[must_use]
+    pub fn who(&self) -> String {
+        let principal = self
+            .broker
+            .as_ref()
+            .and_then(|b| b.status().identity.principal);
+        match (principal, &self.identity) {
+            (Some(principal), _) => principal,
+            (None, Identity::Anonymous(_)) => "an anonymous caller".into(),
+            (None, Identity::Projected(token, _)) => {
+                format!("the identity of {}", token.path.display())
+            }
+            (None, Identity::ApplicationDefault(_)) => "the application default credentials".into(),
+        }
+    }
+
+    /// The token service that this identity is exchanged at; empty where it is not.
+    #[must_use]
+    pub fn sts(&self) -> &str {
+        match &self.identity {
+            Identity::Projected(token, _) => &token.sts,
+            Identity::Anonymous(_) | Identity::ApplicationDefault(_) => "",
+        }
+    }
+}
+
+/// Starts what keeps the identity's tokens fresh.
+///
+/// # Errors
+/// [`Exit::NoToken`] for credentials that cannot be used, [`Exit::Usage`] for contradictory settings.
+pub fn access(identity: &Identity) -> Result<Access, Failure> {
+    let (broker, credentials) = match identity {
+        Identity::Anonymous(_) => (None, None),
+        Identity::Projected(token, _) => {
+            let broker =
+                Broker::spawn(broker_config(token)?).map_err(|error| explain::identity(&error))?;
+            let credentials = broker.credentials();
+            (Some(broker), Some(credentials))
+        }
+        Identity::ApplicationDefault(_) => (None, Some(application_default()?)),
+    };
+    Ok(Access {
+        identity: identity.clone(),
+        broker,
+        credentials,
+    })
+}
+
+fn broker_config(token: &Projected) -> Result<BrokerConfig, Failure> {
+    let audience = match (&token.pool, &token.provider) {
+        (None, None) => Audience::FromToken,
+        (Some(pool), Some(provider)) => Audience::PoolAndProvider {
+            pool: pool.clone(),
+            provider: provider.clone(),
+        },
+        (Some(_), None) | (None, Some(_)) => {
+            return Err(Failure::new(
+                Exit::Usage,
+                "--identity-pool and --identity-provider go together: give both, or neither to read them from the token",
+            ));
+        }
+    };
+    let sts = gcsmount_auth::Endpoint::parse(&token.sts)
+        .map_err(|error| Failure::new(Exit::Usage, error.message()))?;
+    Ok(BrokerConfig {
+        audience,
+        sts,
+        ..BrokerConfig::new(Arc::new(FileSource::new(&token.path)))
+    })
+}
+
+fn application_default() -> Result<Credentials, Failure> {
+    // Google's library leaves the choice of a TLS provider to the process. A second installation says that one is there.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    credentials::Builder::default()
+        .with_scopes([gcsmount_auth::broker::CLOUD_PLATFORM])
+        .build()
+        .map_err(|error| {
+            Failure::new(
+                Exit::NoToken,
+                format!("application default credentials: {error}; name an identity with --token-file, or run `gcloud auth application-default login`"),
+            )
+        })
+}
+
+/// The bucket, as this identity sees it.
+///
+/// # Errors
+/// [`Exit::Usage`] for an endpoint that is none.
+pub fn store(config: &MountConfig, access: &Access) -> Result<Arc<dyn Store>, Failure> {
+    let usage = |error: &dyn std::fmt::Display| {
+        Failure::new(Exit::Usage, format!("--custom-endpoint: {error}"))
+    };
+    let endpoint = config
+        .endpoint
+        .parse()
+        .map_err(|error: json::InvalidEndpoint| usage(&error))?;
+    let http = json::Http::new(&json::Pool::default());
+    let store = json::JsonStore::new(
+        &http,
+        config.bucket.clone(),
+        json::Config {
+            endpoint,
+            credentials: access.credentials.clone(),
+            billing_project: config.billing_project.clone(),
+            ..json::Config::default()
+        },
+    )
+    .map_err(|error| usage(&error))?;
+    Ok(Arc::new(store))
+}
+
+/// The file system over the bucket, with its memory.
+#[must_use]
+pub fn file_system(config: &MountConfig, store: Arc<dyn Store>, runtime: Handle) -> Arc<Fs> {
+    let cache = BlockCache::new(&Budget::new(config.memory), CacheConfig::default());
+    let defaults = FsConfig::default();
+    let fs_config = FsConfig {
+        uid: config.uid.unwrap_or(defaults.uid),
+        gid: config.gid.unwrap_or(defaults.gid),
+        file_mode: config.file_mode,
+        dir_mode: config.dir_mode,
+        ttl: config.ttl,
+        temp_dir: config.temp_dir.clone(),
+        ..defaults
+    };
+    Fs::new(fs_config, store, cache, runtime)
+}

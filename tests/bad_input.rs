@@ -1,0 +1,265 @@
+//! What is wrong at the start is said in one sentence, with an exit code of its own, and leaves nothing behind.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::time::Duration;
+
+use gcsmount_emulator::MintRequest;
+use tokio::process::Command;
+use tokio::time::timeout;
+
+use crate::kit::{BUCKET, World, can_mount, gcsmount, is_mounted};
+
+/// Within which every one of these ends when nothing is retried.
+const SOON: Duration = Duration::from_secs(10);
+
+/// Runs `command` to its failure and checks code, sentence and that nothing is mounted.
+async fn fails(mut command: Command, exit: i32, parts: &[&str], dir: &Path) {
+    let output = timeout(SOON, command.output())
+        .await
+        .expect("it ends soon")
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    let sentence = said.lines().last().unwrap_or_default();
+    assert_eq!(output.status.code(), Some(exit), "{said}");
+    assert!(sentence.starts_with("gcsmount: "), "{said}");
+    for part in parts {
+        assert!(sentence.contains(part), "{part:?} is not in: {said}");
+    }
+    let lines = said.lines().filter(|l| l.starts_with("gcsmount: ")).count();
+    assert_eq!(lines, 1, "one sentence: {said}");
+    assert!(!is_mounted(dir));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_store_or_the_identity_is_wrong() {
+    let world = World::new().await;
+    let dir = world.mount_point();
+    let good = world.token_file();
+    if !can_mount() {
+        return;
+    }
+    let with = |token: &Path, bucket: &str| {
+        let mut command = world.command();
+        command
+            .arg("--foreground")
+            .arg("--token-file")
+            .arg(token)
+            .arg(bucket)
+            .arg(&dir);
+        command
+    };
+    let file = |name: &str, text: &str| {
+        let path = world.path(name);
+        fs::write(&path, text).unwrap();
+        path
+    };
+
+    fails(
+        with(&good, "no-such-bucket"),
+        3,
+        &["no-such-bucket", "does not exist"],
+        &dir,
+    )
+    .await;
+
+    let missing = world.path("nowhere/token");
+    fails(with(&missing, BUCKET), 4, &["nowhere/token"], &dir).await;
+    fails(with(&world.path(""), BUCKET), 4, &["director"], &dir).await;
+    fails(
+        with(&file("garbage", "not a token"), BUCKET),
+        4,
+        &["garbage"],
+        &dir,
+    )
+    .await;
+    let mint = |request: MintRequest| world.emulator.admin().mint_token(&request);
+    let request = MintRequest {
+        namespace: "tests".into(),
+        service_account: "runner".into(),
+        ..MintRequest::default()
+    };
+    let expired = mint(MintRequest {
+        ttl: Duration::ZERO,
+        ..request.clone()
+    });
+    fails(
+        with(&file("expired", &expired), BUCKET),
+        4,
+        &["expired"],
+        &dir,
+    )
+    .await;
+
+    let elsewhere = mint(MintRequest {
+        ttl: Duration::from_secs(600),
+        audience: Some("elsewhere.svc.id.goog".into()),
+        ..request
+    });
+    fails(
+        with(&file("elsewhere", &elsewhere), BUCKET),
+        5,
+        &["elsewhere.svc.id.goog", "--identity-pool"],
+        &dir,
+    )
+    .await;
+
+    let admin = world.emulator.admin();
+    admin.create_bucket("locked").unwrap();
+    admin.replace_grants("locked", &[]).unwrap();
+    fails(
+        with(&good, "locked"),
+        7,
+        &["locked", "tests/sa/runner", "roles/storage.objectUser"],
+        &dir,
+    )
+    .await;
+
+    let mut anonymous = world.command();
+    anonymous
+        .args(["--foreground", "--anonymous-access", BUCKET])
+        .arg(&dir);
+    fails(anonymous, 7, &["anonymous", "--token-file"], &dir).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_service_is_out_of_reach() {
+    if !can_mount() {
+        return;
+    }
+    let world = World::new().await;
+    let dir = world.mount_point();
+    let token = world.token_file();
+    // A port that nobody listens on, a listener that never answers, and a name that does not exist.
+    let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let closed = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let addresses = [
+        format!("http://{}", closed.local_addr().unwrap()),
+        format!("http://{}", silent.local_addr().unwrap()),
+        "http://no-such-host.invalid".to_owned(),
+    ];
+    drop(closed);
+    let good = world.emulator.endpoint();
+    for bad in &addresses {
+        for (store, sts) in [(bad, &good), (&good, bad)] {
+            let mut command = gcsmount();
+            command.args(["mount", "--foreground", "--mount-retry-timeout=0"]);
+            command.args([
+                "--custom-endpoint",
+                store,
+                "--sts-endpoint",
+                sts,
+                "--token-file",
+            ]);
+            command.arg(&token).arg(BUCKET).arg(&dir);
+            let host = bad.trim_start_matches("http://");
+            fails(command, 6, &[host], &dir).await;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_mount_point_cannot_be_used() {
+    if !can_mount() {
+        return;
+    }
+    let world = World::new().await;
+    let token = world.token_file();
+    let at = |dir: &Path| {
+        let mut command = world.command();
+        command
+            .arg("--foreground")
+            .arg("--token-file")
+            .arg(&token)
+            .arg(BUCKET)
+            .arg(dir);
+        command
+    };
+    let missing = world.path("missing");
+    fails(at(&missing), 8, &["missing", "create"], &missing).await;
+    fails(at(&token), 8, &["token", "directory"], &token).await;
+
+    let mount = world.mount(&[]).await;
+    let output = timeout(SOON, at(&mount.dir).output())
+        .await
+        .expect("it ends soon")
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(8), "{said}");
+    assert!(said.contains("unmount it first"), "{said}");
+    assert!(is_mounted(&mount.dir), "the first mount is untouched");
+    mount.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn there_is_no_right_to_the_device() {
+    if !can_mount() {
+        return;
+    }
+    let mode = fs::metadata("/dev/fuse").unwrap().permissions().mode() & 0o777;
+    if mode & 0o006 == 0o006 {
+        eprintln!("NOT RUN: everybody may open /dev/fuse here (mode {mode:04o})");
+        return;
+    }
+    let world = World::new().await;
+    fs::set_permissions(world.scratch.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    let dir = world.mount_point();
+    let mut command = world.command();
+    command
+        .arg("--foreground")
+        .arg("--token-file")
+        .arg(world.token_file())
+        .arg(BUCKET)
+        .arg(&dir);
+    command.uid(65534).gid(65534);
+    fails(command, 9, &["/dev/fuse", &format!("{mode:04o}")], &dir).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_command_line_is_wrong() {
+    let nowhere = Path::new("/nonexistent/mount/point");
+    let table: [(&[&str], &[&str]); 5] = [
+        (&["mount", "bucket-only"], &["BUCKET and DIR"]),
+        (&["mount", "Not_A_Bucket", "/tmp"], &["not a bucket name"]),
+        (
+            &["mount", "abc", "/tmp", "--uid=me", "--sts-endpoint=x"],
+            &["--uid", "--sts-endpoint"],
+        ),
+        (
+            &["mount", "abc", "/tmp", "--token-fil=x"],
+            &["--token-file"],
+        ),
+        (
+            &[
+                "mount",
+                "abc",
+                "/tmp",
+                "--anonymous-access",
+                "--token-file=x",
+            ],
+            &["exclude each other"],
+        ),
+    ];
+    for (arguments, parts) in table {
+        let mut command = gcsmount();
+        command.args(arguments);
+        fails(command, 2, parts, nowhere).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn in_the_background_the_failure_is_the_commands_own() {
+    if !can_mount() {
+        return;
+    }
+    let world = World::new().await;
+    let dir = world.mount_point();
+    let mut command = world.command();
+    command
+        .arg("--token-file")
+        .arg(world.token_file())
+        .arg("no-such-bucket")
+        .arg(&dir);
+    fails(command, 3, &["no-such-bucket"], &dir).await;
+}

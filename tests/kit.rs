@@ -1,0 +1,263 @@
+//! A world for one test: an emulator in this process, a projected token, and the binary under test as a process that
+//! mounts. Everything is gone when the test ends, however it ends.
+
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{ExitStatus, Stdio};
+use std::time::Duration;
+
+use gcsmount_emulator::{Config, Emulator, MintRequest};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use tempfile::TempDir;
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::process::{Child, Command};
+use tokio::time::timeout;
+
+/// The bucket of every test.
+pub const BUCKET: &str = "bucket-under-test";
+/// The longest that one step of a test may take.
+pub const LIMIT: Duration = Duration::from_secs(240);
+/// The longest that starting or ending a mount may take.
+const TURN: Duration = Duration::from_secs(30);
+
+/// Whether mounts can be tested here. Where they cannot this says so loudly, and fails if they must be.
+pub fn can_mount() -> bool {
+    let usable = File::options()
+        .read(true)
+        .write(true)
+        .open("/dev/fuse")
+        .is_ok()
+        && nix::unistd::geteuid().is_root();
+    if !usable {
+        let text = "NOT RUN: this test needs root and /dev/fuse";
+        assert!(
+            std::env::var_os("GCSMOUNT_REQUIRE_FUSE").is_none(),
+            "{text}"
+        );
+        eprintln!("{text}");
+    }
+    usable
+}
+
+/// The binary under test.
+pub fn gcsmount() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_gcsmount"));
+    for name in ["STORAGE_EMULATOR_HOST", "GOOGLE_APPLICATION_CREDENTIALS"] {
+        command.env_remove(name);
+    }
+    command.stdin(Stdio::null()).kill_on_drop(true);
+    command
+}
+
+/// Runs blocking file calls on a mount, off the threads that serve the emulator, within [`LIMIT`].
+pub async fn blocking<T: Send + 'static>(run: impl FnOnce() -> T + Send + 'static) -> T {
+    timeout(LIMIT, tokio::task::spawn_blocking(run))
+        .await
+        .expect("file calls hang")
+        .expect("file calls panicked")
+}
+
+/// Runs a program to its end and returns whether it succeeded and what it said.
+pub async fn run(
+    program: &str,
+    arguments: impl IntoIterator<Item = impl AsRef<OsStr>>,
+) -> (bool, String) {
+    let output = Command::new(program)
+        .args(arguments)
+        .kill_on_drop(true)
+        .output();
+    let output = timeout(LIMIT, output)
+        .await
+        .expect("the program hangs")
+        .expect("the program starts");
+    let text = [output.stdout, output.stderr].concat();
+    (
+        output.status.success(),
+        String::from_utf8_lossy(&text).into_owned(),
+    )
+}
+
+/// An emulator and a directory.
+pub struct World {
+    pub emulator: Emulator,
+    pub scratch: TempDir,
+}
+
+impl World {
+    pub async fn new() -> Self {
+        Self::with(Config::default()).await
+    }
+
+    pub async fn with(config: Config) -> Self {
+        let config = Config {
+            buckets: vec![BUCKET.into()],
+            ..config
+        };
+        Self {
+            emulator: Emulator::start(config).await.expect("the emulator starts"),
+            scratch: tempfile::tempdir().expect("a temporary directory"),
+        }
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.scratch.path().join(name)
+    }
+
+    /// A token of the identity that may use the bucket.
+    pub fn mint(&self, ttl: Duration) -> String {
+        self.emulator.admin().mint_token(&MintRequest {
+            namespace: "tests".into(),
+            service_account: "runner".into(),
+            ttl,
+            ..MintRequest::default()
+        })
+    }
+
+    /// A token file with an hour to live.
+    pub fn token_file(&self) -> PathBuf {
+        let path = self.path("token");
+        fs::write(&path, self.mint(Duration::from_secs(3600))).unwrap();
+        path
+    }
+
+    /// A directory to mount on.
+    pub fn mount_point(&self) -> PathBuf {
+        let dir = self.path("mnt");
+        fs::create_dir_all(&dir).unwrap();
+        dir
+    }
+
+    /// `gcsmount mount` with the emulator's addresses, without bucket and directory.
+    pub fn command(&self) -> Command {
+        let endpoint = self.emulator.endpoint();
+        let mut command = gcsmount();
+        command.args([
+            "mount",
+            "--custom-endpoint",
+            &endpoint,
+            "--sts-endpoint",
+            &endpoint,
+        ]);
+        command
+            .args(["--mount-retry-timeout", "0", "--temp-dir"])
+            .arg(self.staging());
+        command
+    }
+
+    /// Where the mount stages, to be found empty at the end.
+    pub fn staging(&self) -> PathBuf {
+        let dir = self.path("staging");
+        fs::create_dir_all(&dir).unwrap();
+        dir
+    }
+
+    /// Mounts the bucket with a token file.
+    pub async fn mount(&self, more: &[&str]) -> Mount {
+        let mut command = self.command();
+        command
+            .arg("--token-file")
+            .arg(self.token_file())
+            .args(more);
+        self.mount_with(command).await
+    }
+
+    /// Mounts the bucket with whatever `command` says.
+    pub async fn mount_with(&self, mut command: Command) -> Mount {
+        let (dir, log) = (self.mount_point(), self.path("log"));
+        command
+            .args(["--foreground", BUCKET])
+            .arg(&dir)
+            .stdout(Stdio::piped())
+            .stderr(File::create(&log).unwrap());
+        let mut child = command.spawn().expect("gcsmount starts");
+        let pid = i32::try_from(child.id().expect("it runs")).unwrap();
+        let mut line = String::new();
+        let output = child.stdout.take().expect("piped");
+        let read = timeout(TURN, BufReader::new(output).read_line(&mut line)).await;
+        let mount = Mount {
+            child,
+            pid,
+            dir,
+            log,
+        };
+        assert!(matches!(read, Ok(Ok(1..))), "no mount: {}", mount.log());
+        mount
+    }
+}
+
+/// A mount served by a process of its own.
+pub struct Mount {
+    child: Child,
+    pid: i32,
+    pub dir: PathBuf,
+    log: PathBuf,
+}
+
+impl Mount {
+    /// What the process has logged.
+    pub fn log(&self) -> String {
+        fs::read_to_string(&self.log).unwrap_or_default()
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.dir.join(name)
+    }
+
+    /// The most memory that the process has held so far.
+    pub fn peak_mib(&self) -> u64 {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.pid)).expect("it runs");
+        let line = status
+            .lines()
+            .find_map(|l| l.strip_prefix("VmHWM:"))
+            .expect("Linux says");
+        line.split_whitespace()
+            .next()
+            .and_then(|n| n.parse::<u64>().ok())
+            .expect("a number")
+            >> 10
+    }
+
+    pub fn signal(&self, signal: Signal) {
+        kill(Pid::from_raw(self.pid), signal).expect("it runs");
+    }
+
+    /// Waits until the process has ended.
+    pub async fn ended(&mut self) -> ExitStatus {
+        timeout(TURN, self.child.wait())
+            .await
+            .expect("the mount does not end")
+            .expect("a child")
+    }
+
+    /// Stops the process and checks that it ends well and leaves no mount.
+    pub async fn stop(mut self) {
+        self.signal(Signal::SIGTERM);
+        let status = self.ended().await;
+        assert!(status.success(), "{status}: {}", self.log());
+        assert!(!is_mounted(&self.dir));
+    }
+}
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("the mount's log:\n{}", self.log());
+        }
+        // The process may be gone, and the mount with it.
+        let _ = self.child.start_kill();
+        if is_mounted(&self.dir) {
+            let _ = nix::mount::umount2(&self.dir, nix::mount::MntFlags::MNT_DETACH);
+        }
+    }
+}
+
+/// Whether something is mounted at `dir`.
+pub fn is_mounted(dir: &Path) -> bool {
+    fs::read_to_string("/proc/self/mountinfo")
+        .unwrap()
+        .lines()
+        .filter_map(|line| line.split(' ').nth(4))
+        .any(|point| Path::new(point) == dir)
+}
