@@ -7,6 +7,9 @@
 //! No caller may wait for a lease while it holds one: it then waits only for holders that are making progress, and
 //! a single request gets through however many files are open.
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::{Arc, Weak};
@@ -62,6 +65,15 @@ struct State {
     peak: usize,
     /// One queue for each [`Priority`], indexed by it.
     waiting: [VecDeque<Waiter>; 3],
+    /// How many have been served from the queues.
+    served: u64,
+}
+
+/// Whose turn it is, and how many have been served before.
+struct NextWaiting {
+    priority: Priority,
+    bytes: usize,
+    served: u64,
 }
 
 struct Waiter {
@@ -153,11 +165,18 @@ impl Budget {
 
     /// Evicts for those who wait. For whoever has just made bytes evictable that were not.
     pub(crate) fn relieve(&self) {
-        let shortage = self.0.state.lock().shortage();
-        if let Some((bytes, priority)) = shortage {
-            self.evict(bytes, priority);
+        while let Some(next) = self.next_waiting() {
+            self.evict(next.bytes, next.priority);
+            self.grant();
+            if self.0.state.lock().served == next.served {
+                // What was evicted is still in use, and comes back by itself.
+                break;
+            }
         }
-        self.grant();
+    }
+
+    fn next_waiting(&self) -> Option<NextWaiting> {
+        self.0.state.lock().next_waiting()
     }
 
     fn evict(&self, bytes: usize, priority: Priority) {
@@ -222,6 +241,7 @@ impl State {
         if !self.take(bytes, priority, limit) {
             return None;
         }
+        self.served += 1;
         self.waiting[priority as usize].pop_front()
     }
 
@@ -244,12 +264,14 @@ impl State {
         self.first_waiting().is_some_and(|p| p >= priority)
     }
 
-    /// What the waiters of the highest priority that waits are short of.
-    fn shortage(&self) -> Option<(usize, Priority)> {
+    fn next_waiting(&mut self) -> Option<NextWaiting> {
+        self.forget_cancelled();
         let priority = self.first_waiting()?;
-        let queue = &self.waiting[priority as usize];
-        let waiting = queue.iter().filter(|w| !w.granted.is_closed());
-        Some((waiting.map(|w| w.bytes).sum(), priority))
+        Some(NextWaiting {
+            priority,
+            bytes: self.waiting[priority as usize].front()?.bytes,
+            served: self.served,
+        })
     }
 }
 

@@ -4,6 +4,9 @@
 //! and not read yet stay until a reader or a writer needs their memory, so that one handle's prefetch does not throw
 //! out another's. A block that is being fetched is in the table of flights, and whoever asks for it waits for that.
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::fmt;

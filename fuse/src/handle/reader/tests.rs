@@ -136,7 +136,7 @@ async fn read_and_compare(reader: &Reader, bytes: &Bytes, from: usize, to: usize
 #[tokio::test]
 async fn a_sequential_read_fetches_every_byte_once_in_few_requests() {
     let bench = Bench::new();
-    let bytes = bench.put("large", 80 * M + 5);
+    let bytes = bench.put("large", 64 * M + 5);
     let reader = bench.open("large");
     read_and_compare(&reader, &bytes, 0, bytes.len(), 128 * K).await;
     assert_eq!(bench.store.bytes(), bytes.len() as u64);
