@@ -1,0 +1,71 @@
+//! What a broker is told at its start.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::audience::Audience;
+use crate::clock::{BootClock, Clock};
+use crate::exchange::Timeouts;
+use crate::source::Source;
+use crate::sts::Endpoint;
+
+/// The scope that Google's own clients ask for: IAM decides what the identity may do.
+pub const CLOUD_PLATFORM: &str = "https://www.googleapis.com/auth/cloud-platform";
+
+/// What a broker for a workload identity needs to know.
+#[derive(Clone, Debug)]
+pub struct BrokerConfig {
+    /// Where the subject tokens come from.
+    pub source: Arc<dyn Source>,
+    /// How the audience of the exchange is found.
+    pub audience: Audience,
+    /// The token service.
+    pub sts: Endpoint,
+    /// What the access tokens may be used for.
+    pub scope: String,
+    /// How long each part of an exchange may take.
+    pub timeouts: Timeouts,
+    /// How long [`Broker::token`] waits when there is no valid token.
+    pub wait: Duration,
+}
+
+impl BrokerConfig {
+    /// The usual configuration: audience from the token, Google's token service, the cloud-platform
+    /// scope.
+    #[must_use]
+    pub fn new(source: Arc<dyn Source>) -> Self {
+        Self {
+            source,
+            audience: Audience::FromToken,
+            sts: Endpoint::default(),
+            scope: CLOUD_PLATFORM.to_owned(),
+            timeouts: Timeouts::default(),
+            wait: Tuning::default().wait,
+        }
+    }
+}
+
+/// What does not depend on the way to the token.
+#[derive(Clone, Debug)]
+pub struct Tuning {
+    /// How long a caller waits when there is no valid token. Longer than an exchange may take, so
+    /// that the caller gets its error.
+    pub wait: Duration,
+    /// After this time an exchange is given up, should it have no deadline of its own.
+    pub exchange_limit: Duration,
+    /// What time it is.
+    pub clock: Arc<dyn Clock>,
+    /// Where the jitter of the schedule starts; the same seed replays it.
+    pub seed: u64,
+}
+
+impl Default for Tuning {
+    fn default() -> Self {
+        Self {
+            wait: Duration::from_secs(15),
+            exchange_limit: Duration::from_secs(20),
+            clock: Arc::new(BootClock),
+            seed: rand::random(),
+        }
+    }
+}
