@@ -1,9 +1,59 @@
-//! The only module that knows `fuser`.
+//! The only module that knows `fuser`: it turns requests into calls of [`Fs`] and results into replies, and decides
+//! nothing.
+//!
+//! What can be answered at once is answered on the session's thread; the rest runs as a task on the runtime and carries
+//! its reply along. A task that only asks is given up after the deadline. One that changes something is not: each call
+//! of the store in it has a deadline of its own, and goes on for as long as those are met.
+//!
+//! A panic costs its request an EIO and a log line, and nothing else: a reply that is dropped answers EIO by itself.
 
+mod reply;
+
+use std::ffi::OsStr;
+use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
 use std::sync::Arc;
+use std::time::SystemTime;
 
-use crate::fs::Fs;
+use bytes::Bytes;
+use fuser::{
+    AccessFlags, BsdFileFlags, CopyFileRangeFlags, FileHandle, INodeNo, InitFlags, KernelConfig,
+    LockOwner, RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus,
+    ReplyEmpty, ReplyEntry, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request,
+    TimeOrNow, WriteFlags,
+};
+use futures_util::FutureExt;
+use nix::errno::Errno;
 
+use crate::errno::{Error, Result};
+use crate::fs::{EntrySink, Fh, Fs, OpenFlags, RenameMode, SetAttr, Statfs};
+use crate::inode::Ino;
+use reply::{Answer, Plain, Plus, answer};
+
+/// The largest write and read request. With the kernel's default limit of 256 pages it takes no larger ones anyway, and
+/// a block of the cache is as large.
+const MAX_REQUEST: u32 = 1 << 20;
+
+/// Requests that the kernel has under way for nobody in particular: read-ahead and asynchronous I/O. They bound our
+/// tasks, together with one request of each waiting thread.
+const MAX_BACKGROUND: u16 = 64;
+
+const CAPABILITIES: [InitFlags; 8] = [
+    // A changed length or time drops the pages of the old content.
+    InitFlags::FUSE_AUTO_INVAL_DATA,
+    InitFlags::FUSE_DO_READDIRPLUS,
+    InitFlags::FUSE_READDIRPLUS_AUTO,
+    InitFlags::FUSE_PARALLEL_DIROPS,
+    // Without it a truncating open is two requests, and somebody can come between them.
+    InitFlags::FUSE_ATOMIC_O_TRUNC,
+    InitFlags::FUSE_ASYNC_DIO,
+    // Shared mappings of files that are written past the page cache.
+    InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP,
+    InitFlags::FUSE_CACHE_SYMLINKS,
+];
+
+/// A [`Fs`] as `fuser` wants it.
 #[derive(Debug)]
 pub(crate) struct Adapter(Arc<Fs>);
 
@@ -11,6 +61,554 @@ impl Adapter {
     pub(crate) fn new(fs: Arc<Fs>) -> Self {
         Self(fs)
     }
+
+    /// Runs the synchronous part of a request; its reply is inside.
+    fn guard(&self, op: &'static str, act: impl FnOnce(&Arc<Fs>)) {
+        if catch_unwind(AssertUnwindSafe(|| act(&self.0))).is_err() {
+            tracing::error!(op, "a request panicked; it was answered with EIO");
+        }
+    }
+
+    /// Answers at once if `now` has an answer, else from a task that runs `later` and may be given up.
+    fn ask<T, R, F>(
+        &self,
+        op: &'static str,
+        reply: R,
+        now: impl FnOnce(&Fs) -> Option<Result<T>>,
+        later: impl FnOnce(Arc<Fs>) -> F,
+    ) where
+        T: Send + 'static,
+        R: Answer<T>,
+        F: Future<Output = Result<T>> + Send + 'static,
+    {
+        self.guard(op, |fs| match now(fs) {
+            Some(result) => answer(op, reply, result),
+            None => {
+                let asked = later(fs.clone());
+                let deadline = fs.config().deadline;
+                let limited = async move {
+                    match tokio::time::timeout(deadline, asked).await {
+                        Ok(result) => result,
+                        Err(_) => Err(Error::of(Errno::ETIMEDOUT)),
+                    }
+                };
+                spawn(fs, op, reply, limited);
+            }
+        });
+    }
+
+    /// As [`Adapter::ask`] for a task that runs to its end.
+    fn act<T, R, F>(
+        &self,
+        op: &'static str,
+        reply: R,
+        now: impl FnOnce(&Fs) -> Option<Result<T>>,
+        later: impl FnOnce(Arc<Fs>) -> F,
+    ) where
+        T: Send + 'static,
+        R: Answer<T>,
+        F: Future<Output = Result<T>> + Send + 'static,
+    {
+        self.guard(op, |fs| match now(fs) {
+            Some(result) => answer(op, reply, result),
+            None => spawn(fs, op, reply, later(fs.clone())),
+        });
+    }
+
+    /// Answers with directory entries.
+    fn fill<S: EntrySink + Answer<()>>(&self, op: &'static str, fh: Fh, offset: u64, mut sink: S) {
+        self.guard(op, |fs| {
+            let listing = fs.clone();
+            fs.runtime().spawn(async move {
+                let filled = listing.readdir(fh, offset, &mut sink);
+                match AssertUnwindSafe(filled).catch_unwind().await {
+                    Ok(result) => answer(op, sink, result),
+                    Err(_) => tracing::error!(op, "a request panicked; it was answered with EIO"),
+                }
+            });
+        });
+    }
 }
 
-impl fuser::Filesystem for Adapter {}
+/// Runs `work` on the runtime and answers with its result. The task is its own owner: it ends, because every step of
+/// `work` has a deadline, and nobody can want it to end before.
+fn spawn<T, R, F>(fs: &Fs, op: &'static str, reply: R, work: F)
+where
+    T: Send + 'static,
+    R: Answer<T>,
+    F: Future<Output = Result<T>> + Send + 'static,
+{
+    fs.runtime().spawn(async move {
+        match AssertUnwindSafe(work).catch_unwind().await {
+            Ok(result) => answer(op, reply, result),
+            Err(_) => tracing::error!(op, "a request panicked; it was answered with EIO"),
+        }
+    });
+}
+
+fn never<T>(_: &Fs) -> Option<Result<T>> {
+    None
+}
+
+impl fuser::Filesystem for Adapter {
+    fn init(&mut self, _req: &Request, config: &mut KernelConfig) -> std::io::Result<()> {
+        for capability in CAPABILITIES {
+            // An older kernel does without.
+            if config.add_capabilities(capability).is_err() {
+                tracing::debug!(?capability, "the kernel does not offer this");
+            }
+        }
+        // Each of these has a value in range, and the nearest one does where it is not.
+        let _ = config.set_max_write(MAX_REQUEST);
+        let _ = config.set_max_background(MAX_BACKGROUND);
+        let _ = config.set_congestion_threshold(MAX_BACKGROUND);
+        Ok(())
+    }
+
+    fn lookup(&self, _req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        let parent = Ino(parent.0);
+        self.ask(
+            "lookup",
+            reply,
+            |fs| fs.try_lookup(parent, name),
+            |fs| {
+                let name = name.to_owned();
+                async move { fs.lookup(parent, &name).await }
+            },
+        );
+    }
+
+    fn forget(&self, _req: &Request, ino: INodeNo, nlookup: u64) {
+        self.guard("forget", |fs| fs.forget(Ino(ino.0), nlookup));
+    }
+
+    fn getattr(&self, _req: &Request, ino: INodeNo, _fh: Option<FileHandle>, reply: ReplyAttr) {
+        let ino = Ino(ino.0);
+        self.ask(
+            "getattr",
+            reply,
+            |fs| fs.try_getattr(ino),
+            |fs| async move { fs.getattr(ino).await },
+        );
+    }
+
+    fn setattr(
+        &self,
+        _req: &Request,
+        ino: INodeNo,
+        _mode: Option<u32>,
+        _uid: Option<u32>,
+        _gid: Option<u32>,
+        size: Option<u64>,
+        _atime: Option<TimeOrNow>,
+        mtime: Option<TimeOrNow>,
+        _ctime: Option<SystemTime>,
+        fh: Option<FileHandle>,
+        _crtime: Option<SystemTime>,
+        _chgtime: Option<SystemTime>,
+        _bkuptime: Option<SystemTime>,
+        _flags: Option<BsdFileFlags>,
+        reply: ReplyAttr,
+    ) {
+        let (ino, fh) = (Ino(ino.0), fh.map(|fh| Fh(fh.0)));
+        let mtime = mtime.map(|mtime| match mtime {
+            TimeOrNow::SpecificTime(at) => at,
+            TimeOrNow::Now => SystemTime::now(),
+        });
+        let set = SetAttr { size, mtime };
+        self.act("setattr", reply, never, |fs| async move {
+            fs.setattr(ino, fh, set).await
+        });
+    }
+
+    fn readlink(&self, _req: &Request, ino: INodeNo, reply: ReplyData) {
+        let ino = Ino(ino.0);
+        self.ask("readlink", reply, never, |fs| async move {
+            fs.readlink(ino).await.map(Bytes::from)
+        });
+    }
+
+    fn mknod(
+        &self,
+        _req: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        _umask: u32,
+        _rdev: u32,
+        reply: ReplyEntry,
+    ) {
+        if nix::sys::stat::SFlag::from_bits_truncate(mode) != nix::sys::stat::SFlag::S_IFREG {
+            return reply.error(fuser::Errno::EPERM);
+        }
+        let (parent, name) = (Ino(parent.0), name.to_owned());
+        self.act("mknod", reply, never, |fs| async move {
+            fs.mknod(parent, &name).await
+        });
+    }
+
+    fn mkdir(
+        &self,
+        _req: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        _mode: u32,
+        _umask: u32,
+        reply: ReplyEntry,
+    ) {
+        let (parent, name) = (Ino(parent.0), name.to_owned());
+        self.act("mkdir", reply, never, |fs| async move {
+            fs.mkdir(parent, &name).await
+        });
+    }
+
+    fn unlink(&self, _req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let (parent, name) = (Ino(parent.0), name.to_owned());
+        self.act("unlink", reply, never, |fs| async move {
+            fs.unlink(parent, &name).await
+        });
+    }
+
+    fn rmdir(&self, _req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let (parent, name) = (Ino(parent.0), name.to_owned());
+        self.act("rmdir", reply, never, |fs| async move {
+            fs.rmdir(parent, &name).await
+        });
+    }
+
+    fn symlink(
+        &self,
+        _req: &Request,
+        parent: INodeNo,
+        link_name: &OsStr,
+        target: &Path,
+        reply: ReplyEntry,
+    ) {
+        let (parent, name) = (Ino(parent.0), link_name.to_owned());
+        let target = target.as_os_str().to_owned();
+        self.act("symlink", reply, never, |fs| async move {
+            fs.symlink(parent, &name, &target).await
+        });
+    }
+
+    fn rename(
+        &self,
+        _req: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        newparent: INodeNo,
+        newname: &OsStr,
+        flags: RenameFlags,
+        reply: ReplyEmpty,
+    ) {
+        let mode = if flags.is_empty() {
+            RenameMode::Replace
+        } else if flags == RenameFlags::RENAME_NOREPLACE {
+            RenameMode::NoReplace
+        } else {
+            return reply.error(fuser::Errno::EINVAL);
+        };
+        let (parent, name) = (Ino(parent.0), name.to_owned());
+        let (new_parent, new_name) = (Ino(newparent.0), newname.to_owned());
+        self.act("rename", reply, never, |fs| async move {
+            fs.rename(parent, &name, new_parent, &new_name, mode).await
+        });
+    }
+
+    fn link(
+        &self,
+        _req: &Request,
+        _ino: INodeNo,
+        _newparent: INodeNo,
+        _newname: &OsStr,
+        reply: ReplyEntry,
+    ) {
+        reply.error(fuser::Errno::EPERM);
+    }
+
+    fn open(&self, _req: &Request, ino: INodeNo, flags: fuser::OpenFlags, reply: ReplyOpen) {
+        let (ino, flags) = (Ino(ino.0), OpenFlags::from_bits(flags.0));
+        self.act(
+            "open",
+            reply,
+            |fs| fs.try_open(ino, flags),
+            |fs| async move { fs.open(ino, flags).await },
+        );
+    }
+
+    fn create(
+        &self,
+        _req: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        _mode: u32,
+        _umask: u32,
+        flags: i32,
+        reply: ReplyCreate,
+    ) {
+        let (parent, flags) = (Ino(parent.0), OpenFlags::from_bits(flags));
+        self.act(
+            "create",
+            reply,
+            |fs| fs.try_create(parent, name, flags),
+            |fs| {
+                let name = name.to_owned();
+                async move { fs.create(parent, &name, flags).await }
+            },
+        );
+    }
+
+    fn read(
+        &self,
+        _req: &Request,
+        _ino: INodeNo,
+        fh: FileHandle,
+        offset: u64,
+        size: u32,
+        _flags: fuser::OpenFlags,
+        _lock_owner: Option<LockOwner>,
+        reply: ReplyData,
+    ) {
+        let (fh, len) = (Fh(fh.0), size as usize);
+        self.act(
+            "read",
+            reply,
+            |fs| fs.try_read(fh, offset, len).map(Ok),
+            |fs| async move { fs.read(fh, offset, len).await },
+        );
+    }
+
+    fn write(
+        &self,
+        _req: &Request,
+        _ino: INodeNo,
+        fh: FileHandle,
+        offset: u64,
+        data: &[u8],
+        write_flags: WriteFlags,
+        _flags: fuser::OpenFlags,
+        _lock_owner: Option<LockOwner>,
+        reply: ReplyWrite,
+    ) {
+        let fh = Fh(fh.0);
+        // Pages of a mapping come with whatever handle is at hand; they belong where they were, even with O_APPEND.
+        let mapped = write_flags.contains(WriteFlags::FUSE_WRITE_CACHE);
+        // One request is 1 MiB at most, and so is its length.
+        let len = u32::try_from(data.len()).unwrap_or(u32::MAX);
+        self.act(
+            "write",
+            reply,
+            |fs| Some(fs.try_write(fh, offset, data, mapped)?.map(|()| len)),
+            |fs| {
+                let data = Bytes::copy_from_slice(data);
+                async move {
+                    fs.write(fh, offset, data, mapped).await?;
+                    Ok(len)
+                }
+            },
+        );
+    }
+
+    fn flush(
+        &self,
+        _req: &Request,
+        _ino: INodeNo,
+        fh: FileHandle,
+        _lock_owner: LockOwner,
+        reply: ReplyEmpty,
+    ) {
+        let fh = Fh(fh.0);
+        self.act(
+            "flush",
+            reply,
+            |fs| fs.try_flush(fh),
+            |fs| async move { fs.flush(fh).await },
+        );
+    }
+
+    fn fsync(
+        &self,
+        _req: &Request,
+        _ino: INodeNo,
+        fh: FileHandle,
+        _datasync: bool,
+        reply: ReplyEmpty,
+    ) {
+        let fh = Fh(fh.0);
+        self.act(
+            "fsync",
+            reply,
+            |fs| fs.try_flush(fh),
+            |fs| async move { fs.fsync(fh).await },
+        );
+    }
+
+    fn release(
+        &self,
+        _req: &Request,
+        _ino: INodeNo,
+        fh: FileHandle,
+        _flags: fuser::OpenFlags,
+        _lock_owner: Option<LockOwner>,
+        _flush: bool,
+        reply: ReplyEmpty,
+    ) {
+        let fh = Fh(fh.0);
+        self.act(
+            "release",
+            reply,
+            |fs| fs.try_release(fh).then_some(Ok(())),
+            |fs| async move {
+                fs.release(fh).await;
+                Ok(())
+            },
+        );
+    }
+
+    fn opendir(&self, _req: &Request, ino: INodeNo, _flags: fuser::OpenFlags, reply: ReplyOpen) {
+        self.guard("opendir", |fs| {
+            answer("opendir", reply, fs.opendir(Ino(ino.0)));
+        });
+    }
+
+    fn readdir(
+        &self,
+        _req: &Request,
+        _ino: INodeNo,
+        fh: FileHandle,
+        offset: u64,
+        reply: ReplyDirectory,
+    ) {
+        self.fill("readdir", Fh(fh.0), offset, Plain(reply));
+    }
+
+    fn readdirplus(
+        &self,
+        _req: &Request,
+        _ino: INodeNo,
+        fh: FileHandle,
+        offset: u64,
+        reply: ReplyDirectoryPlus,
+    ) {
+        self.fill("readdirplus", Fh(fh.0), offset, Plus(reply));
+    }
+
+    fn releasedir(
+        &self,
+        _req: &Request,
+        _ino: INodeNo,
+        fh: FileHandle,
+        _flags: fuser::OpenFlags,
+        reply: ReplyEmpty,
+    ) {
+        self.guard("releasedir", |fs| {
+            fs.releasedir(Fh(fh.0));
+            reply.ok();
+        });
+    }
+
+    fn fsyncdir(
+        &self,
+        _req: &Request,
+        _ino: INodeNo,
+        _fh: FileHandle,
+        _datasync: bool,
+        reply: ReplyEmpty,
+    ) {
+        // Names are in the bucket when the calls that make them return.
+        reply.ok();
+    }
+
+    fn statfs(&self, _req: &Request, _ino: INodeNo, reply: ReplyStatfs) {
+        let Statfs {
+            block_size,
+            blocks,
+            files,
+            name_max,
+        } = Statfs::BUCKET;
+        reply.statfs(
+            blocks, blocks, blocks, files, files, block_size, name_max, block_size,
+        );
+    }
+
+    // ENOSYS to each of these is remembered by the kernel, which then does without or does it itself. To getxattr it
+    // also saves a question for `security.capability` before every single write.
+
+    fn setxattr(
+        &self,
+        _req: &Request,
+        _ino: INodeNo,
+        _name: &OsStr,
+        _value: &[u8],
+        _flags: i32,
+        _position: u32,
+        reply: ReplyEmpty,
+    ) {
+        reply.error(fuser::Errno::ENOSYS);
+    }
+
+    fn getxattr(
+        &self,
+        _req: &Request,
+        _ino: INodeNo,
+        _name: &OsStr,
+        _size: u32,
+        reply: ReplyXattr,
+    ) {
+        reply.error(fuser::Errno::ENOSYS);
+    }
+
+    fn listxattr(&self, _req: &Request, _ino: INodeNo, _size: u32, reply: ReplyXattr) {
+        reply.error(fuser::Errno::ENOSYS);
+    }
+
+    fn removexattr(&self, _req: &Request, _ino: INodeNo, _name: &OsStr, reply: ReplyEmpty) {
+        reply.error(fuser::Errno::ENOSYS);
+    }
+
+    fn access(&self, _req: &Request, _ino: INodeNo, _mask: AccessFlags, reply: ReplyEmpty) {
+        reply.error(fuser::Errno::ENOSYS);
+    }
+
+    fn lseek(
+        &self,
+        _req: &Request,
+        _ino: INodeNo,
+        _fh: FileHandle,
+        _offset: i64,
+        _whence: i32,
+        reply: ReplyLseek,
+    ) {
+        reply.error(fuser::Errno::ENOSYS);
+    }
+
+    fn copy_file_range(
+        &self,
+        _req: &Request,
+        _ino_in: INodeNo,
+        _fh_in: FileHandle,
+        _offset_in: u64,
+        _ino_out: INodeNo,
+        _fh_out: FileHandle,
+        _offset_out: u64,
+        _len: u64,
+        _flags: CopyFileRangeFlags,
+        reply: ReplyWrite,
+    ) {
+        reply.error(fuser::Errno::ENOSYS);
+    }
+
+    fn fallocate(
+        &self,
+        _req: &Request,
+        _ino: INodeNo,
+        _fh: FileHandle,
+        _offset: u64,
+        _length: u64,
+        _mode: i32,
+        reply: ReplyEmpty,
+    ) {
+        // glibc then writes the zeros itself.
+        reply.error(fuser::Errno::EOPNOTSUPP);
+    }
+}

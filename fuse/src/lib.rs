@@ -13,6 +13,7 @@ pub mod errno;
 pub mod fs;
 pub mod handle;
 pub mod inode;
+pub mod metadata;
 pub mod names;
 pub mod session;
 

@@ -53,6 +53,17 @@ impl MountPoint {
             None => Ok(Self::Dir(path.to_owned())),
         }
     }
+
+    /// Finds out early what would keep [`mount`] from using it: the directory, or the right to `/dev/fuse`.
+    ///
+    /// # Errors
+    /// As [`mount`].
+    pub fn check(&self) -> Result<(), Error> {
+        match self {
+            Self::Dir(dir) => check_dir(dir).and_then(|_| device::check()),
+            Self::Fd(_) => Ok(()),
+        }
+    }
 }
 
 /// How to mount. The options concern [`MountPoint::Dir`] only, but for `threads`: a passed descriptor is mounted already.

@@ -39,6 +39,11 @@ pub(super) fn mount(dir: &Path, options: &Prepared) -> Result<OwnedFd, Error> {
     }
 }
 
+/// Whether this process may open the device at all.
+pub(super) fn check() -> Result<(), Error> {
+    open().map(drop)
+}
+
 fn open() -> Result<File, Error> {
     let opened = OpenOptions::new().read(true).write(true).open(DEVICE);
     opened.map_err(|source| match source.kind() {

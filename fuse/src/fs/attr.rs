@@ -1,0 +1,110 @@
+//! What the kernel is told of an inode.
+
+use std::time::{Duration, SystemTime};
+
+use crate::inode::{Body, Ino, Inode};
+use crate::metadata;
+
+use super::Fs;
+
+/// Type of a node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// A directory.
+    Dir,
+    /// A regular file.
+    File,
+    /// A symbolic link.
+    Symlink,
+}
+
+/// Attributes in the sense of stat(2).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Attr {
+    /// Inode number.
+    pub ino: Ino,
+    /// Type.
+    pub kind: Kind,
+    /// Length in bytes.
+    pub size: u64,
+    /// Time of the last modification; the bucket knows no other, so it serves as the times of access and change too.
+    pub mtime: SystemTime,
+    /// Permission bits.
+    pub perm: u16,
+    /// 1 while it has a name. Directories have 1 too, which tells `find` not to count subdirectories by it.
+    pub links: u32,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+}
+
+/// A node as an answer to a lookup.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Entry {
+    /// Its attributes.
+    pub attr: Attr,
+    /// Generation of the inode number.
+    pub generation: u64,
+    /// How long the kernel may believe name and attributes.
+    pub ttl: Duration,
+}
+
+impl Fs {
+    pub(super) fn attr_of(&self, inode: &Inode) -> Attr {
+        let (kind, size, mtime) = match &inode.body {
+            Body::Dir(dir) => (Kind::Dir, 0, dir.mtime),
+            Body::File(file) => match (&file.writer, &file.object) {
+                (Some(writer), _) => {
+                    let view = writer.view();
+                    (Kind::File, view.size, view.mtime)
+                }
+                (None, Some(object)) => {
+                    let kind = match metadata::is_symlink(object) {
+                        true => Kind::Symlink,
+                        false => Kind::File,
+                    };
+                    (kind, object.size, metadata::mtime(object))
+                }
+                (None, None) => (Kind::File, 0, self.born),
+            },
+        };
+        let perm = match kind {
+            Kind::Dir => self.config.dir_mode,
+            Kind::File => self.config.file_mode,
+            Kind::Symlink => 0o777,
+        };
+        Attr {
+            ino: inode.ino,
+            kind,
+            size,
+            mtime,
+            perm,
+            links: u32::from(inode.linked),
+            uid: self.config.uid,
+            gid: self.config.gid,
+        }
+    }
+
+    /// How long the kernel may believe what is said of this inode.
+    ///
+    /// While it has a writer its length can change from other descriptors, whose writes the kernel sees itself; but a
+    /// publication that fails, and appends, are known here only.
+    pub(super) fn ttl_of(&self, inode: &Inode) -> Duration {
+        let Some(checked) = inode.checked.filter(|_| !inode.has_writer()) else {
+            return Duration::ZERO;
+        };
+        match inode.dir() {
+            Some(_) => self.config.ttl,
+            None => self.config.ttl.saturating_sub(checked.elapsed()),
+        }
+    }
+
+    pub(super) fn entry_of(&self, inode: &Inode) -> Entry {
+        Entry {
+            attr: self.attr_of(inode),
+            generation: inode.generation,
+            ttl: self.ttl_of(inode),
+        }
+    }
+}

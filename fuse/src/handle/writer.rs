@@ -1,0 +1,343 @@
+//! What was written to one file and is not in the bucket yet.
+//!
+//! A [`Writer`] belongs to an inode, not to a handle: all who write to a file write to the same content. The content is
+//! always *what the bucket has* (a base generation) plus *what came since*, in one of the states of [`Content`]; a
+//! publication makes it the next generation, on the condition that the base still is the live one. Whoever loses that
+//! race gets `ESTALE`, and the bucket keeps what it had.
+//!
+//! Small content is held in memory and published with one request. Larger content that is written in order streams to
+//! the store while it is written. What follows a publication is a *tail*: it goes to a hidden object, which a compose
+//! appends to the base, so an append costs its own bytes. Anything else is staged in a local file.
+//!
+//! The asynchronous lock around the state is the queue of operations on the file: it is held across calls of the store,
+//! each of which has a deadline. No method may be dropped half-way; run them in a task.
+
+mod content;
+mod memory;
+mod place;
+mod publish;
+mod staged;
+mod stream;
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use bytes::Bytes;
+use gcsmount_cache::{BlockCache, Budget};
+use gcsmount_gcs::{Object, ObjectName, Store};
+use nix::errno::Errno;
+use parking_lot::Mutex;
+use tokio::runtime::Handle;
+use tokio::sync::Semaphore;
+
+use super::reader::{OpenObject, Reader, ReaderConfig};
+use crate::errno::{Error, Result};
+
+use content::{Content, State};
+use staged::StagingArea;
+
+pub use place::Place;
+pub(crate) use publish::stale;
+
+/// What every writer of a file system shares.
+#[derive(Debug)]
+pub struct Workshop {
+    store: Arc<dyn Store>,
+    cache: Arc<BlockCache>,
+    runtime: Handle,
+    /// The largest content kept in memory, in bytes.
+    buffer_limit: u64,
+    /// Streams that may still be opened.
+    streams: Arc<Semaphore>,
+    staging: Arc<StagingArea>,
+    /// Where tails go before they are composed: a name prefix ending with a slash.
+    tails: String,
+    next_tail: std::sync::atomic::AtomicU64,
+    /// The longest that one call of the store may take.
+    deadline: Duration,
+}
+
+/// What a [`Workshop`] needs to know.
+#[derive(Debug, Clone)]
+pub struct WorkshopConfig {
+    /// As [`crate::FsConfig::buffer_limit`].
+    pub buffer_limit: usize,
+    /// As [`crate::FsConfig::max_streams`].
+    pub max_streams: usize,
+    /// As [`crate::FsConfig::temp_dir`].
+    pub temp_dir: std::path::PathBuf,
+    /// As [`crate::FsConfig::staging_limit`].
+    pub staging_limit: u64,
+    /// Prefix of the names of tails, ending with a slash.
+    pub tails: String,
+    /// As [`crate::FsConfig::deadline`].
+    pub deadline: Duration,
+}
+
+impl Workshop {
+    /// Tools for the writers of `store`.
+    #[must_use]
+    pub fn new(
+        store: Arc<dyn Store>,
+        cache: Arc<BlockCache>,
+        runtime: Handle,
+        config: WorkshopConfig,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            store,
+            cache,
+            runtime,
+            buffer_limit: config.buffer_limit as u64,
+            streams: Arc::new(Semaphore::new(config.max_streams)),
+            staging: StagingArea::new(config.temp_dir, config.staging_limit),
+            tails: config.tails,
+            next_tail: std::sync::atomic::AtomicU64::new(0),
+            deadline: config.deadline,
+        })
+    }
+
+    /// A reader of a published object.
+    #[must_use]
+    pub fn reader(&self, object: &Object) -> Arc<Reader> {
+        Arc::new(Reader::new(
+            self.store.clone(),
+            self.cache.clone(),
+            OpenObject {
+                name: object.name.clone(),
+                generation: object.generation,
+                size: object.size,
+                crc32c: object.crc32c,
+            },
+            self.runtime.clone(),
+            ReaderConfig::default(),
+        ))
+    }
+
+    /// Bytes staged on disk now.
+    #[must_use]
+    pub fn staged_bytes(&self) -> u64 {
+        self.staging.used()
+    }
+
+    fn budget(&self) -> &Budget {
+        self.cache.budget()
+    }
+
+    /// One call of the store, or one step of one, within the deadline.
+    pub(crate) async fn call<T>(
+        &self,
+        call: impl Future<Output = gcsmount_gcs::Result<T>>,
+    ) -> gcsmount_gcs::Result<T> {
+        match tokio::time::timeout(self.deadline, call).await {
+            Ok(result) => result,
+            Err(_) => Err(overdue("the store did not answer within the deadline")),
+        }
+    }
+}
+
+fn overdue(message: &str) -> gcsmount_gcs::Error {
+    gcsmount_gcs::Error::new(
+        gcsmount_gcs::Kind::Canceled,
+        "publication",
+        "object",
+        message,
+    )
+}
+
+/// What a look at a writer shows, without waiting for it.
+#[derive(Debug, Clone)]
+pub struct View {
+    /// Length of the file in bytes.
+    pub size: u64,
+    /// When it was last written, or what somebody set.
+    pub mtime: SystemTime,
+    /// Whether it has what the bucket does not have.
+    pub dirty: bool,
+    /// Whether a publication has failed and none has succeeded since.
+    pub failed: bool,
+    /// The generation that the bucket has.
+    pub base: Option<Arc<Object>>,
+    /// What the object is called; `None` for a file that was unlinked.
+    pub name: Option<ObjectName>,
+}
+
+/// The unpublished content of one file.
+#[derive(Debug)]
+pub struct Writer {
+    workshop: Arc<Workshop>,
+    state: tokio::sync::Mutex<State>,
+    /// A copy of what others may see, brought up to date before the state's lock is released. Taken after it.
+    view: Mutex<View>,
+}
+
+impl Writer {
+    /// A file that does not exist yet.
+    #[must_use]
+    pub fn create(workshop: Arc<Workshop>, name: ObjectName) -> Arc<Self> {
+        Self::new(workshop, name, None, Content::empty(), SystemTime::now())
+    }
+
+    /// A file whose live generation is `base`.
+    #[must_use]
+    pub fn open(workshop: Arc<Workshop>, base: Arc<Object>, mtime: SystemTime) -> Arc<Self> {
+        let name = base.name.clone();
+        Self::new(workshop, name, Some(base), Content::Published, mtime)
+    }
+
+    fn new(
+        workshop: Arc<Workshop>,
+        name: ObjectName,
+        base: Option<Arc<Object>>,
+        content: Content,
+        mtime: SystemTime,
+    ) -> Arc<Self> {
+        let state = State::new(name, base, content, mtime);
+        let view = Mutex::new(state.view());
+        Arc::new(Self {
+            workshop,
+            state: tokio::sync::Mutex::new(state),
+            view,
+        })
+    }
+
+    /// What it looks like now.
+    #[must_use]
+    pub fn view(&self) -> View {
+        self.view.lock().clone()
+    }
+
+    /// Says that somebody reads and writes through one handle: content is then kept where it can be read back.
+    pub async fn expect_reads(&self) {
+        self.state.lock().await.read_back = true;
+    }
+
+    /// Writes at once if that takes no waiting and no call; `None`: use [`Writer::write`].
+    #[must_use]
+    pub fn try_write(&self, at: Place, data: &[u8]) -> Option<Result<()>> {
+        let mut state = self.state.try_lock().ok()?;
+        let result = state.write_at_once(&self.workshop, at, data)?;
+        *self.view.lock() = state.view();
+        Some(result)
+    }
+
+    /// Writes `data`.
+    ///
+    /// # Errors
+    /// That of an earlier publication that failed; `ENOSPC` where staging is full; the store's where the content has
+    /// to be fetched or published first.
+    pub async fn write(&self, at: Place, data: Bytes) -> Result<()> {
+        let mut state = self.state.lock().await;
+        let result = state.write(&self.workshop, at, &data).await;
+        *self.view.lock() = state.view();
+        result
+    }
+
+    /// At most `len` bytes at `offset`, fewer only at the end. A stream is published first: it cannot be read back.
+    ///
+    /// # Errors
+    /// The store's; `ESTALE` where the base generation is gone.
+    pub async fn read(&self, offset: u64, len: usize) -> Result<Bytes> {
+        let mut state = self.state.lock().await;
+        let result = state.read(&self.workshop, offset, len).await;
+        *self.view.lock() = state.view();
+        result
+    }
+
+    /// Cuts the file or fills it with zeros to `size`. To nothing costs nothing: no byte is fetched.
+    ///
+    /// # Errors
+    /// As [`Writer::write`].
+    pub async fn truncate(&self, size: u64) -> Result<()> {
+        let mut state = self.state.lock().await;
+        let result = state.truncate(&self.workshop, size).await;
+        *self.view.lock() = state.view();
+        result
+    }
+
+    /// Makes the content the live generation, if there is anything that the bucket does not have, and returns the live
+    /// one. `None` for a file that was unlinked.
+    ///
+    /// # Errors
+    /// `ESTALE` where somebody else has changed the object; the store's. The content is kept where it was kept, so that
+    /// another try can succeed; the error meets every write until one does.
+    pub async fn publish(&self) -> Result<Option<Arc<Object>>> {
+        let mut state = self.state.lock().await;
+        let result = state.publish(&self.workshop).await;
+        *self.view.lock() = state.view();
+        result
+    }
+
+    /// Sets the time that the next publication carries. `false` where there is none to come: patch the object.
+    pub async fn set_mtime(&self, mtime: SystemTime) -> bool {
+        let mut state = self.state.lock().await;
+        state.mtime = mtime;
+        let rides = state.content.is_dirty();
+        *self.view.lock() = state.view();
+        rides
+    }
+
+    /// Takes in that the base is now `base`: patched, or met by somebody who opened the file anew.
+    pub async fn rebase(&self, base: Arc<Object>, mtime: SystemTime) {
+        let mut state = self.state.lock().await;
+        if !state.content.is_dirty() {
+            state.rebase(base, mtime);
+        }
+        *self.view.lock() = state.view();
+    }
+
+    /// Publishes, then runs `rename` on the published object while nobody can write, and goes on under the new name.
+    ///
+    /// # Errors
+    /// Those of the publication and of `rename`; `ENOENT` for a file that was unlinked.
+    pub async fn rename<F>(
+        &self,
+        rename: impl FnOnce(Arc<Object>) -> F + Send,
+    ) -> Result<Arc<Object>>
+    where
+        F: Future<Output = Result<Arc<Object>>> + Send,
+    {
+        let mut state = self.state.lock().await;
+        let published = state.publish(&self.workshop).await;
+        *self.view.lock() = state.view();
+        let live = published?.ok_or(Error::of(Errno::ENOENT))?;
+        let moved = rename(live).await?;
+        state.moved(moved.clone());
+        *self.view.lock() = state.view();
+        Ok(moved)
+    }
+
+    /// Runs `delete` on the published object, if there is one, while nobody can publish another. Afterwards nothing is
+    /// published any more, and what was written can be read until the last close.
+    ///
+    /// # Errors
+    /// Those of `delete`; the file keeps its name then.
+    pub async fn unlink<F>(&self, delete: impl FnOnce(Arc<Object>) -> F + Send) -> Result<()>
+    where
+        F: Future<Output = Result<()>> + Send,
+    {
+        let mut state = self.state.lock().await;
+        if let Some(base) = state.base.clone() {
+            delete(base).await?;
+        }
+        state.unlink();
+        *self.view.lock() = state.view();
+        Ok(())
+    }
+
+    /// Takes in that another file has taken the name.
+    pub async fn replaced(&self) {
+        let mut state = self.state.lock().await;
+        state.unlink();
+        *self.view.lock() = state.view();
+    }
+
+    /// Lets go of everything unpublished.
+    pub async fn abandon(&self) {
+        let mut state = self.state.lock().await;
+        state.abandon().await;
+        *self.view.lock() = state.view();
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,213 @@
+//! Making content the live generation, and fetching the one that is.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::SystemTime;
+
+use bytes::Bytes;
+use futures_util::StreamExt;
+use futures_util::stream::BoxStream;
+use gcsmount_gcs::object::Attributes;
+use gcsmount_gcs::store::{ComposeSource, Preconditions, ReadRequest, WriteRequest};
+use gcsmount_gcs::{Generation, Kind, Object, ObjectName};
+use nix::errno::Errno;
+
+use super::content::{Content, State};
+use super::staged::Staged;
+use super::{Workshop, overdue};
+use crate::errno::{Error, Result};
+use crate::metadata;
+
+/// Bytes of a staged file that are read and handed over at a time.
+const PIECE: usize = 1 << 20;
+
+/// What is asked of the store to make the next generation behind `base`.
+pub(super) fn request(name: ObjectName, base: Option<&Object>, mtime: SystemTime) -> WriteRequest {
+    WriteRequest {
+        name,
+        attributes: metadata::next_attributes(base, mtime),
+        preconditions: Preconditions::generation(
+            base.map_or(Generation::ABSENT, |base| base.generation),
+        ),
+    }
+}
+
+/// What a pinned generation that is gone means: somebody else has replaced or deleted the file.
+pub(crate) fn stale(error: gcsmount_gcs::Error) -> Error {
+    let gone = matches!(error.kind, Kind::NotFound | Kind::Precondition);
+    let error = Error::from(error);
+    if gone {
+        error.answered_as(Errno::ESTALE)
+    } else {
+        error
+    }
+}
+
+impl Workshop {
+    /// What is asked of the store to hold a tail until it is composed.
+    pub(super) fn tail_request(&self) -> Result<WriteRequest> {
+        let number = self.next_tail.fetch_add(1, Ordering::Relaxed);
+        let name = ObjectName::parse(format!("{}tail-{number}", self.tails))
+            .map_err(|_| Error::of(Errno::ENAMETOOLONG))?;
+        Ok(WriteRequest {
+            name,
+            attributes: Attributes::default(),
+            preconditions: Preconditions::absent(),
+        })
+    }
+}
+
+impl State {
+    /// See [`super::Writer::publish`].
+    pub(super) async fn publish(
+        &mut self,
+        workshop: &Arc<Workshop>,
+    ) -> Result<Option<Arc<Object>>> {
+        let Some(name) = self.name.clone() else {
+            return Ok(None);
+        };
+        if !self.content.is_dirty() {
+            // Nothing to publish is only a success if nothing was lost before.
+            return match self.failed.clone() {
+                Some(error) => Err(error),
+                None => Ok(self.base.clone()),
+            };
+        }
+        match self.put(workshop, name).await {
+            Ok(object) => {
+                self.published(Arc::new(object));
+                self.slim();
+                Ok(self.base.clone())
+            }
+            Err(error) => Err(self.fail(error)),
+        }
+    }
+
+    /// Puts the dirty content into the bucket. On an error it is as dirty as before, or lost.
+    async fn put(&mut self, workshop: &Arc<Workshop>, name: ObjectName) -> Result<Object> {
+        let request = request(name, self.base.as_deref(), self.mtime);
+        match std::mem::replace(&mut self.content, Content::Lost) {
+            Content::Memory(mut memory) => {
+                let bytes = memory.lend();
+                let put = match memory.start {
+                    0 => {
+                        workshop
+                            .call(workshop.store.write(&request, bytes.clone()))
+                            .await
+                    }
+                    _ => self.put_tail(workshop, &request, bytes.clone()).await,
+                };
+                memory.give_back(bytes);
+                memory.dirty = put.is_err();
+                self.content = Content::Memory(memory);
+                Ok(put?)
+            }
+            Content::Staged(mut staged) => {
+                let put = put_staged(workshop, &request, &staged).await;
+                staged.dirty = put.is_err();
+                self.content = Content::Staged(staged);
+                put
+            }
+            Content::Stream(stream) => {
+                let tail = (stream.start > 0).then(|| stream.name.clone());
+                let object = stream.finish().await?;
+                let object = match tail {
+                    None => object,
+                    Some(_) => self.join(workshop, &request, object).await?,
+                };
+                self.content = Content::Published;
+                Ok(object)
+            }
+            // Neither is dirty in a way that a publication can help.
+            Content::Published => {
+                self.content = Content::Published;
+                Err(Error::of(Errno::EIO))
+            }
+            Content::Lost => Err(self.failed.clone().unwrap_or(Error::of(Errno::EIO))),
+        }
+    }
+
+    async fn put_tail(
+        &self,
+        workshop: &Arc<Workshop>,
+        request: &WriteRequest,
+        bytes: Bytes,
+    ) -> gcsmount_gcs::Result<Object> {
+        let tail = workshop
+            .tail_request()
+            .map_err(|_| overdue("the name of a tail is too long"))?;
+        let tail = workshop.call(workshop.store.write(&tail, bytes)).await?;
+        self.join(workshop, request, tail).await
+    }
+
+    /// Appends a tail to the base in one step, and deletes it.
+    async fn join(
+        &self,
+        workshop: &Arc<Workshop>,
+        request: &WriteRequest,
+        tail: Object,
+    ) -> gcsmount_gcs::Result<Object> {
+        let source = |object: &Object| ComposeSource {
+            name: object.name.clone(),
+            generation: Some(object.generation),
+        };
+        let mut sources: Vec<_> = self.base.as_deref().map(source).into_iter().collect();
+        sources.push(source(&tail));
+        let composed = workshop
+            .call(workshop.store.compose(request, &sources))
+            .await;
+        let only_this = Preconditions::generation(tail.generation);
+        if let Err(error) = workshop
+            .call(workshop.store.delete(&tail.name, &only_this))
+            .await
+        {
+            tracing::warn!(%error, "a temporary object stays in the bucket");
+        }
+        composed
+    }
+
+    /// The first `size` bytes of the base.
+    pub(super) async fn fetch(&self, workshop: &Workshop, size: u64) -> Result<Fetch> {
+        let Some(base) = self.base.as_ref().filter(|_| size > 0) else {
+            return Ok(Fetch(None));
+        };
+        let request = ReadRequest {
+            name: base.name.clone(),
+            generation: Some(base.generation),
+            range: Some(0..size),
+            preconditions: Preconditions::default(),
+        };
+        let read = workshop.call(workshop.store.read(&request)).await;
+        Ok(Fetch(Some(read.map_err(stale)?.body)))
+    }
+}
+
+async fn put_staged(
+    workshop: &Workshop,
+    request: &WriteRequest,
+    staged: &Staged,
+) -> Result<Object> {
+    // Waiting for a stream to end is waiting for progress: each of its steps has a deadline.
+    let _slot = workshop.streams.acquire().await;
+    let mut upload = workshop.call(workshop.store.upload(request)).await?;
+    let mut at = 0;
+    while at < staged.length {
+        let piece = staged.read(at, PIECE).await?;
+        at += piece.len() as u64;
+        workshop.call(upload.write(piece)).await?;
+    }
+    Ok(workshop.call(upload.finish()).await?)
+}
+
+/// Bytes of the base as they arrive.
+pub(super) struct Fetch(Option<BoxStream<'static, gcsmount_gcs::Result<Bytes>>>);
+
+impl Fetch {
+    pub(super) async fn next(&mut self, workshop: &Workshop) -> Result<Option<Bytes>> {
+        let Some(body) = &mut self.0 else {
+            return Ok(None);
+        };
+        let piece = workshop.call(async { body.next().await.transpose() }).await;
+        piece.map_err(stale)
+    }
+}

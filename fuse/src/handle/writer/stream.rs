@@ -1,0 +1,165 @@
+//! Content that is on its way to the store while it is written.
+
+use std::sync::Arc;
+
+use bytes::{Bytes, BytesMut};
+use gcsmount_cache::{Lease, Priority};
+use gcsmount_gcs::store::WriteRequest;
+use gcsmount_gcs::{Object, ObjectName, Result};
+use tokio::sync::{OwnedSemaphorePermit, mpsc};
+use tokio::task::JoinHandle;
+
+use super::{Workshop, overdue};
+
+/// Bytes in one hand-over: small writes are gathered, and one of the kernel's largest passes at once.
+const PIECE: usize = 1 << 20;
+/// Pieces that wait while the store is busy.
+const QUEUE: usize = 2;
+/// Taken from the budget for as long as a stream lives: what is gathered, what waits and what the store holds.
+const LEASE: usize = (QUEUE + 2) * PIECE;
+
+/// An upload under way.
+#[derive(Debug)]
+pub(super) struct Stream {
+    /// Where in the file the upload begins.
+    pub(super) start: u64,
+    /// Bytes handed in so far.
+    length: u64,
+    /// Gathered and not handed over.
+    pending: BytesMut,
+    /// What the upload is called: the file itself, or a tail.
+    pub(super) name: ObjectName,
+    pieces: mpsc::Sender<Step>,
+    task: JoinHandle<Result<Object>>,
+    _memory: Lease,
+    _slot: OwnedSemaphorePermit,
+}
+
+#[derive(Debug)]
+enum Step {
+    Bytes(Bytes),
+    Finish,
+}
+
+impl Stream {
+    /// Begins an upload; `None` where there are as many as there may be, or no memory for another.
+    pub(super) fn begin(
+        workshop: &Arc<Workshop>,
+        start: u64,
+        request: WriteRequest,
+    ) -> Option<Self> {
+        let slot = workshop.streams.clone().try_acquire_owned().ok()?;
+        let memory = workshop.budget().try_acquire(LEASE, Priority::Upload)?;
+        let (pieces, steps) = mpsc::channel(QUEUE);
+        let name = request.name.clone();
+        let task = workshop
+            .runtime
+            .spawn(upload(workshop.clone(), request, steps));
+        Some(Self {
+            start,
+            length: 0,
+            pending: BytesMut::new(),
+            name,
+            pieces,
+            task,
+            _memory: memory,
+            _slot: slot,
+        })
+    }
+
+    /// Where the file ends.
+    pub(super) fn end(&self) -> u64 {
+        self.start + self.length
+    }
+
+    /// Appends `data` if it only has to be gathered.
+    pub(super) fn try_push(&mut self, data: &[u8]) -> bool {
+        if self.pending.len() + data.len() >= PIECE {
+            return false;
+        }
+        self.pending.extend_from_slice(data);
+        self.length += data.len() as u64;
+        true
+    }
+
+    /// Appends `data`, waiting while the store is busy. An error is the store's, and final.
+    pub(super) async fn push(&mut self, data: &[u8]) -> Result<()> {
+        let mut rest = data;
+        while !rest.is_empty() {
+            let room = PIECE - self.pending.len();
+            let (now, later) = rest.split_at(room.min(rest.len()));
+            self.pending.extend_from_slice(now);
+            self.length += now.len() as u64;
+            rest = later;
+            if self.pending.len() == PIECE {
+                self.hand_over().await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn hand_over(&mut self) -> Result<()> {
+        let piece = std::mem::take(&mut self.pending).freeze();
+        match self.pieces.send(Step::Bytes(piece)).await {
+            Ok(()) => Ok(()),
+            Err(_) => Err(self.end_of_task().await),
+        }
+    }
+
+    /// Why the task has ended although nobody told it to.
+    async fn end_of_task(&mut self) -> gcsmount_gcs::Error {
+        match (&mut self.task).await {
+            Ok(Err(error)) => error,
+            Ok(Ok(_)) | Err(_) => overdue("the upload ended early"),
+        }
+    }
+
+    /// Completes the upload.
+    pub(super) async fn finish(mut self) -> Result<Object> {
+        if !self.pending.is_empty() {
+            self.hand_over().await?;
+        }
+        if self.pieces.send(Step::Finish).await.is_err() {
+            return Err(self.end_of_task().await);
+        }
+        match (&mut self.task).await {
+            Ok(result) => result,
+            Err(_) => Err(overdue("the upload ended early")),
+        }
+    }
+
+    /// Tells the store to forget the upload, and waits until it was told.
+    pub(super) async fn abandon(mut self) {
+        let (closed, _) = mpsc::channel(1);
+        drop(std::mem::replace(&mut self.pieces, closed));
+        // The outcome is that of an upload which nobody wants.
+        let _ = (&mut self.task).await;
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// Runs one upload, each step within the deadline. Without [`Step::Finish`] nothing becomes visible.
+async fn upload(
+    workshop: Arc<Workshop>,
+    request: WriteRequest,
+    mut steps: mpsc::Receiver<Step>,
+) -> Result<Object> {
+    let mut upload = workshop.call(workshop.store.upload(&request)).await?;
+    while let Some(step) = steps.recv().await {
+        match step {
+            Step::Bytes(bytes) => workshop.call(upload.write(bytes)).await?,
+            Step::Finish => return workshop.call(upload.finish()).await,
+        }
+    }
+    let forgotten = async {
+        upload.cancel().await;
+        Ok(())
+    };
+    workshop.call(forgotten).await?;
+    Err(overdue("the upload was given up"))
+}

@@ -1,0 +1,11 @@
+//! The file system on a real mount, used through the kernel by ordinary calls and programs.
+//!
+//! Wherever `/dev/fuse` exists these run; where it does not they say loudly that they did not, and fail if
+//! `GCSMOUNT_REQUIRE_FUSE=1` says that it has to be there.
+
+mod directories;
+mod failures;
+mod files;
+mod kit;
+mod sessions;
+mod tools;
