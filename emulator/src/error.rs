@@ -6,7 +6,8 @@
 use std::borrow::Cow;
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
+use http::header::HeaderName;
+use http::{HeaderValue, Response, StatusCode, header};
 use serde_json::json;
 
 use crate::body::ReplyBody;
@@ -145,7 +146,7 @@ pub(crate) enum Dialect {
 pub(crate) struct ApiError {
     pub(crate) kind: Kind,
     message: Cow<'static, str>,
-    headers: HeaderMap,
+    headers: Vec<(HeaderName, HeaderValue)>,
 }
 
 impl ApiError {
@@ -153,7 +154,7 @@ impl ApiError {
         Self {
             kind,
             message: message.into(),
-            headers: HeaderMap::new(),
+            headers: Vec::new(),
         }
     }
 
@@ -190,8 +191,8 @@ impl ApiError {
         )
     }
 
-    pub(crate) fn with_header(mut self, name: header::HeaderName, value: HeaderValue) -> Self {
-        self.headers.insert(name, value);
+    pub(crate) fn with_header(mut self, name: HeaderName, value: HeaderValue) -> Self {
+        self.headers.push((name, value));
         self
     }
 

@@ -65,13 +65,13 @@ pub(crate) fn split(body: &Bytes, boundary: &[u8]) -> Result<Vec<Part>, ApiError
             .find(&body[part_start..])
             .ok_or_else(|| malformed("there is no closing boundary"))?;
         let part_end = part_start + length;
-        parts.push(parse_part(body.slice(part_start..part_end), end_of_line)?);
+        parts.push(parse_part(&body.slice(part_start..part_end), end_of_line)?);
         at = part_end + delimiter.len();
     }
     Ok(parts)
 }
 
-fn parse_part(part: Bytes, end_of_line: &[u8]) -> Result<Part, ApiError> {
+fn parse_part(part: &Bytes, end_of_line: &[u8]) -> Result<Part, ApiError> {
     if part.starts_with(end_of_line) {
         return Ok(Part {
             headers: Vec::new(),
@@ -80,7 +80,7 @@ fn parse_part(part: Bytes, end_of_line: &[u8]) -> Result<Part, ApiError> {
     }
     let blank = end_of_line.repeat(2);
     let headers_end =
-        memmem::find(&part, &blank).ok_or_else(|| malformed("a part has no blank line"))?;
+        memmem::find(part, &blank).ok_or_else(|| malformed("a part has no blank line"))?;
     let headers = String::from_utf8_lossy(&part[..headers_end]);
     Ok(Part {
         headers: parse_headers(&headers),

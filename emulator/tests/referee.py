@@ -6,7 +6,9 @@ Usage: referee.py ENDPOINT BUCKET [ACCESS_TOKEN]. Ends with a failed assertion o
 import os
 import sys
 
-import fsspec.asyn
+# It would ask for the bucket's layout over gRPC first.
+os.environ["GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT"] = "false"
+
 import gcsfs
 import google.oauth2.credentials
 from google.api_core import exceptions

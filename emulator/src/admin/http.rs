@@ -1,5 +1,6 @@
 //! `/_emulator/`: the administrative calls over HTTP. The table is in the crate's documentation.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::request::Parts;
@@ -13,11 +14,9 @@ use crate::access::Role;
 use crate::body::ReplyBody;
 use crate::cluster::MintRequest;
 use crate::error::{ApiError, Dialect, Failure, Kind};
-use crate::fault::FaultRule;
 use crate::inbound::Inbound;
 use crate::object::rfc3339;
 use crate::state::State;
-use std::sync::Arc;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -97,40 +96,40 @@ pub(crate) async fn answer(
 }
 
 fn act(admin: &Admin, parts: &Parts, body: &[u8]) -> Result<Value, ApiError> {
-    let path = parts
-        .uri
-        .path()
-        .trim_start_matches("/_emulator")
-        .trim_matches('/');
-    let segments: Vec<&str> = path.split('/').collect();
+    let path = parts.uri.path().trim_start_matches("/_emulator");
+    let segments: Vec<&str> = path.trim_matches('/').split('/').collect();
     match (parts.method.as_str(), segments.as_slice()) {
         ("POST", ["tokens"]) => Ok(mint(admin, parse(body)?)),
         ("GET", ["counters"]) => Ok(json!(admin.counters())),
-        ("POST", ["counters", "reset"]) => done(admin.reset_counters()),
-        ("POST", ["buckets"]) => Ok(done_with(
-            admin.create_bucket(&parse::<BucketBody>(body)?.name),
-        )?),
-        ("POST", ["buckets", bucket, "grants"]) => grant(admin, bucket, &parse(body)?),
-        ("PUT", ["buckets", bucket, "grants"]) => {
-            replace(admin, bucket, &parse::<Vec<GrantBody>>(body)?)
-        }
-        ("POST", ["faults"]) => done(admin.add_fault(parse::<FaultRule>(body)?)),
-        ("DELETE", ["faults"]) => done(admin.clear_faults()),
-        ("PUT", ["shape"]) => done(shape(admin, &parse(body)?)),
-        ("PUT", ["access_tokens"]) => {
-            let ttl = Duration::from_secs(parse::<TtlBody>(body)?.ttl_seconds);
-            done(admin.set_access_token_ttl(ttl))
-        }
-        ("POST", ["access_tokens", "revoke"]) => done(admin.revoke_access_tokens()),
-        ("POST", ["clock"]) => {
-            let by = Duration::from_millis(parse::<ClockBody>(body)?.advance_ms);
-            done(admin.advance_clock(by))
-        }
-        _ => Err(ApiError::new(
-            Kind::NothingHere,
-            "there is no such administrative call",
-        )),
+        (method, segments) => change(admin, method, segments, body).map(|()| json!({})),
     }
+}
+
+/// The calls that have nothing to answer.
+fn change(admin: &Admin, method: &str, segments: &[&str], body: &[u8]) -> Result<(), ApiError> {
+    match (method, segments) {
+        ("POST", ["counters", "reset"]) => admin.reset_counters(),
+        ("POST", ["buckets"]) => told(admin.create_bucket(&parse::<BucketBody>(body)?.name))?,
+        ("POST", ["buckets", bucket, "grants"]) => grant(admin, bucket, &parse(body)?)?,
+        ("PUT", ["buckets", bucket, "grants"]) => replace(admin, bucket, &parse::<Vec<_>>(body)?)?,
+        ("POST", ["faults"]) => admin.add_fault(parse(body)?),
+        ("DELETE", ["faults"]) => admin.clear_faults(),
+        ("PUT", ["shape"]) => shape(admin, &parse(body)?),
+        ("PUT", ["access_tokens"]) => {
+            let seconds = parse::<TtlBody>(body)?.ttl_seconds;
+            admin.set_access_token_ttl(Duration::from_secs(seconds));
+        }
+        ("POST", ["access_tokens", "revoke"]) => admin.revoke_access_tokens(),
+        ("POST", ["clock"]) => {
+            let millis = parse::<ClockBody>(body)?.advance_ms;
+            admin.advance_clock(Duration::from_millis(millis));
+        }
+        _ => {
+            let message = "there is no such administrative call";
+            return Err(ApiError::new(Kind::NothingHere, message));
+        }
+    }
+    Ok(())
 }
 
 fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, ApiError> {
@@ -138,24 +137,16 @@ fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, ApiError> {
     serde_json::from_slice(body).map_err(|error| ApiError::new(Kind::Unparsable, error.to_string()))
 }
 
-#[expect(
-    clippy::unnecessary_wraps,
-    reason = "keeps the arms of the table alike"
-)]
-fn done((): ()) -> Result<Value, ApiError> {
-    Ok(json!({}))
-}
-
-fn done_with(result: Result<(), Error>) -> Result<Value, ApiError> {
-    let refuse = |error: Error| {
+/// The refusal of an administrative call in the API's words.
+fn told(result: Result<(), Error>) -> Result<(), ApiError> {
+    result.map_err(|error| {
         let kind = match error.kind() {
             ErrorKind::InvalidName => Kind::Invalid,
             ErrorKind::NotFound => Kind::BucketNotFound,
             ErrorKind::Exists => Kind::Conflict,
         };
         ApiError::new(kind, error.to_string())
-    };
-    result.map(|()| json!({})).map_err(refuse)
+    })
 }
 
 fn mint(admin: &Admin, body: TokenBody) -> Value {
@@ -176,17 +167,17 @@ fn role(name: &str) -> Result<Role, ApiError> {
         .ok_or_else(|| ApiError::invalid(format!("{name:?} is not a role that is known here")))
 }
 
-fn grant(admin: &Admin, bucket: &str, body: &GrantBody) -> Result<Value, ApiError> {
-    done_with(admin.grant(bucket, &body.member, role(&body.role)?))
+fn grant(admin: &Admin, bucket: &str, body: &GrantBody) -> Result<(), ApiError> {
+    told(admin.grant(bucket, &body.member, role(&body.role)?))
 }
 
-fn replace(admin: &Admin, bucket: &str, bodies: &[GrantBody]) -> Result<Value, ApiError> {
+fn replace(admin: &Admin, bucket: &str, bodies: &[GrantBody]) -> Result<(), ApiError> {
     let binding = |body: &GrantBody| Ok((body.member.clone(), role(&body.role)?));
     let bindings = bodies
         .iter()
         .map(binding)
         .collect::<Result<Vec<_>, ApiError>>()?;
-    done_with(admin.replace_grants(bucket, &bindings))
+    told(admin.replace_grants(bucket, &bindings))
 }
 
 fn shape(admin: &Admin, body: &ShapeBody) {

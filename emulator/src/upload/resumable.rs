@@ -204,7 +204,7 @@ impl Transfer<'_> {
         };
         let resource = self.session.finish(claim, rest, |content| {
             let object = upload.publish(call, content)?;
-            Ok(call.print(&ObjectResource::new(&object, &call.host))?)
+            call.print(&ObjectResource::new(&object, &call.host))
         })?;
         Ok(published(resource))
     }

@@ -1,5 +1,10 @@
 //! The emulator over the wire: what its clients may rely on.
 
+#![expect(
+    clippy::unwrap_used,
+    reason = "a test that lacks what it needs fails, in its helpers too"
+)]
+
 mod access;
 mod batch;
 mod client;
@@ -8,6 +13,7 @@ mod lifecycle;
 mod mutations;
 mod preconditions;
 mod reads;
+mod referee;
 mod resumable;
 mod sts;
 mod uploads;
