@@ -68,6 +68,21 @@ async fn a_thousand_rejections_of_one_token_cost_one_exchange() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_rejection_that_nobody_waits_for_forces_an_exchange_too() {
+    let exchange = Scripted::new([Step::Grant(3600)]);
+    let (broker, _clock) = broker(&exchange);
+    let rejected = broker.token().await.unwrap();
+    pass(60).await;
+    broker.reject(&rejected);
+    broker.reject(&rejected);
+    pass(1).await;
+    assert_eq!(broker.current().unwrap().expose(), "tok-2");
+    broker.reject(&rejected);
+    pass(60).await;
+    assert_eq!(exchange.count(), 2);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_rejected_token_is_served_until_its_replacement_is_there() {
     let exchange = Scripted::new([Step::Grant(3600), OUTAGE]);
     let (broker, _clock) = broker(&exchange);
