@@ -14,7 +14,7 @@ use gcsmount_gcs::store::{
 use gcsmount_gcs::testing::{FakeStore, FaultyStore};
 use gcsmount_gcs::{Error, Kind, Object, ObjectName, Result, Store};
 use parking_lot::Mutex;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 /// How long the store waits for an answer or for the next bytes.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -23,6 +23,16 @@ const PATIENCE: Duration = Duration::from_secs(30);
 pub(super) struct RecordingStore {
     inner: FaultyStore<FakeStore>,
     requests: Mutex<Vec<ReadRequest>>,
+    pace: Mutex<Pace>,
+}
+
+/// How far away the store is.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Pace {
+    /// Until the first byte.
+    pub(super) latency: Duration,
+    /// For each byte of one stream.
+    pub(super) byte: Duration,
 }
 
 impl RecordingStore {
@@ -30,7 +40,12 @@ impl RecordingStore {
         Self {
             inner,
             requests: Mutex::default(),
+            pace: Mutex::default(),
         }
+    }
+
+    pub(super) fn set_pace(&self, pace: Pace) {
+        *self.pace.lock() = pace;
     }
 
     pub(super) fn requests(&self) -> Vec<ReadRequest> {
@@ -47,6 +62,20 @@ impl RecordingStore {
     }
 }
 
+impl Pace {
+    fn of(self, piece: &Result<Bytes>) -> Duration {
+        let bytes = piece.as_ref().map_or(0, Bytes::len);
+        self.byte * u32::try_from(bytes).unwrap()
+    }
+}
+
+/// Not even a turn of the scheduler where there is nothing to wait for.
+async fn pass(time: Duration) {
+    if !time.is_zero() {
+        sleep(time).await;
+    }
+}
+
 fn stalled(name: &ObjectName) -> Error {
     Error::new(Kind::Unavailable, "storage.objects.get", name, "stalled")
 }
@@ -60,6 +89,8 @@ impl Store for RecordingStore {
     async fn read(&self, request: &ReadRequest) -> Result<Read> {
         self.requests.lock().push(request.clone());
         let name = request.name.clone();
+        let pace = *self.pace.lock();
+        pass(pace.latency).await;
         let read = timeout(PATIENCE, self.inner.read(request))
             .await
             .map_err(|_| stalled(&name))??;
@@ -68,7 +99,11 @@ impl Store for RecordingStore {
             async move {
                 let mut body = body?;
                 match timeout(PATIENCE, body.next()).await {
-                    Ok(piece) => Some((piece?, Some(body))),
+                    Ok(None) => None,
+                    Ok(Some(piece)) => {
+                        pass(pace.of(&piece)).await;
+                        Some((piece, Some(body)))
+                    }
                     Err(_) => Some((Err(stalled(&name)), None)),
                 }
             }
