@@ -138,6 +138,12 @@ impl Fs {
         &self.runtime
     }
 
+    /// Open files and directories. The kernel closes them some time after the last close(2) has returned.
+    #[must_use]
+    pub fn open_handles(&self) -> usize {
+        self.files.lock().len() + self.dirs.lock().len()
+    }
+
     /// Publishes every file that has unpublished writes, and returns those that could not be, `deadline` from now at
     /// the latest. What is written while it runs is not waited for.
     pub async fn drain(self: &Arc<Self>, deadline: Duration) -> Vec<Unsaved> {
@@ -187,12 +193,18 @@ impl Fs {
     async fn publish(&self, ino: Ino, writer: &Writer) -> Result<()> {
         let result = writer.publish().await;
         self.adopt(ino, writer);
+        if result.is_err() {
+            // Whoever opens the file next has to find what there is.
+            self.table.lock().distrust(ino);
+        }
         result.map(drop)
     }
 
-    /// Takes in the generation that a writer has made, if it has made one.
+    /// Takes in the generation that a writer has made, if it has made one. The base of a publication that has failed is
+    /// what somebody else has replaced.
     fn adopt(&self, ino: Ino, writer: &Writer) {
-        if let Some(base) = writer.view().base {
+        let view = writer.view();
+        if let Some(base) = view.base.filter(|_| !view.failed) {
             self.set_object(ino, base);
         }
     }
@@ -203,15 +215,17 @@ impl Fs {
         let Some(inode) = table.get_mut(ino) else {
             return;
         };
-        inode.checked = Some(tokio::time::Instant::now());
         let Some(file) = inode.file_mut() else {
             return;
         };
-        let same = file
-            .object
-            .as_ref()
-            .is_some_and(|have| have.generation == object.generation && have.name == object.name);
+        let version = |object: &Object| (object.generation, object.metageneration);
+        let have = file.object.as_deref();
+        if have.is_some_and(|have| version(have) == version(&object) && have.name == object.name) {
+            return;
+        }
+        let same = have.is_some_and(|h| h.generation == object.generation && h.name == object.name);
         file.object = Some(object);
+        inode.checked = Some(tokio::time::Instant::now());
         if !same {
             self.repoint(ino);
         }

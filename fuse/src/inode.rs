@@ -92,6 +92,12 @@ pub struct File {
     pub cached: Option<Generation>,
 }
 
+impl File {
+    fn has_writer(&self) -> bool {
+        self.writer.as_ref().is_some_and(|w| !w.view().failed)
+    }
+}
+
 impl Inode {
     /// The directory, if it is one.
     #[must_use]
@@ -126,10 +132,10 @@ impl Inode {
         self.file().is_some_and(|file| file.object.is_none())
     }
 
-    /// Whether it may have content that the store does not have.
+    /// Whether a writer knows better than the store what it is. One whose publication has failed does not.
     #[must_use]
     pub fn has_writer(&self) -> bool {
-        self.file().is_some_and(|file| file.writer.is_some())
+        self.file().is_some_and(File::has_writer)
     }
 
     fn is_unused(&self) -> bool {

@@ -54,19 +54,18 @@ impl Fs {
     pub(super) fn attr_of(&self, inode: &Inode) -> Attr {
         let (kind, size, mtime) = match &inode.body {
             Body::Dir(dir) => (Kind::Dir, 0, dir.mtime),
-            Body::File(file) => match (&file.writer, &file.object) {
-                (Some(writer), _) => {
-                    let view = writer.view();
+            Body::File(file) => match (file.writer.as_ref().map(|w| w.view()), &file.object) {
+                (Some(view), object) if !view.failed || object.is_none() => {
                     (Kind::File, view.size, view.mtime)
                 }
-                (None, Some(object)) => {
+                (_, Some(object)) => {
                     let kind = match metadata::is_symlink(object) {
                         true => Kind::Symlink,
                         false => Kind::File,
                     };
                     (kind, object.size, metadata::mtime(object))
                 }
-                (None, None) => (Kind::File, 0, self.born),
+                (_, None) => (Kind::File, 0, self.born),
             },
         };
         let perm = match kind {

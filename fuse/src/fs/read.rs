@@ -65,11 +65,13 @@ impl Fs {
         let table = self.table.lock();
         let inode = table.get(file.ino).ok_or(Error::of(Errno::ESTALE))?;
         let body = inode.file().ok_or(Error::of(Errno::EISDIR))?;
-        // A writer without a base has all there is, be it nothing.
-        if let Some(writer) = &body.writer
-            && (writer.view().dirty || body.object.is_none())
-        {
-            return Ok(Source::Writer(writer.clone()));
+        if let Some(writer) = &body.writer {
+            let view = writer.view();
+            // Who only reads does not see what could not be published: it is as good as gone, and the bucket's is not.
+            let given_up = view.failed && file.writer.is_none();
+            if body.object.is_none() || (view.dirty && !given_up) {
+                return Ok(Source::Writer(writer.clone()));
+            }
         }
         let mut reader = file.reader.lock();
         if let Some(reader) = &*reader {

@@ -492,11 +492,11 @@ impl Inode {
                     .as_ref()
                     .is_none_or(|have| is_newer(have, object));
                 // A writer's publication is what it says it is; the answer may be from before.
-                if file.writer.is_none() && newer {
+                if !file.has_writer() && newer {
                     file.object = Some(object.clone());
                 }
             }
-            (Body::File(file), Node::Dir) if file.writer.is_some() => {}
+            (Body::File(file), Node::Dir) if file.has_writer() => {}
             (Body::Dir(_), Node::File(_)) | (Body::File(_), Node::Dir) => return false,
         }
         self.checked = self.checked.max(Some(checked));

@@ -7,7 +7,7 @@ use gcsmount_gcs::testing::Method;
 use nix::errno::Errno;
 use nix::fcntl::{AT_FDCWD, RenameFlags, renameat2};
 
-use crate::kit::{Mount, errno, run};
+use crate::kit::{Mount, errno, no_forks, run};
 
 #[test]
 fn what_is_in_the_bucket_is_in_the_mount() {
@@ -178,6 +178,7 @@ fn symbolic_links_lead_somewhere() {
 #[test]
 fn a_known_directory_takes_one_call_a_file() {
     run(|| {
+        let _calm = no_forks();
         let mount = Mount::new();
         fs::create_dir(mount.path("d")).unwrap();
         mount.bucket.store.reset_calls();

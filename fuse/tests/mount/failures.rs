@@ -9,11 +9,12 @@ use gcsmount_gcs::Kind;
 use gcsmount_gcs::testing::{Fault, Method};
 use nix::errno::Errno;
 
-use crate::kit::{Mount, errno, run};
+use crate::kit::{Mount, errno, no_forks, run};
 
 #[test]
 fn close_tells_the_truth() {
     run(|| {
+        let _calm = no_forks();
         let mount = Mount::new();
         mount.bucket.store.put("f", "old");
         let table = [
@@ -36,12 +37,14 @@ fn close_tells_the_truth() {
 #[test]
 fn a_file_that_was_never_stored_is_gone() {
     run(|| {
+        let _calm = no_forks();
         let mount = Mount::new();
         let mut file = File::create(mount.path("f")).unwrap();
         file.write_all(b"lost").unwrap();
         let fault = Fault::Before(Kind::Denied);
         mount.bucket.faults.inject(Method::Write, 1, fault);
         assert_eq!(nix::unistd::close(file).unwrap_err(), Errno::EACCES);
+        mount.wait_for_release();
         assert_eq!(errno(File::open(mount.path("f"))), Errno::ENOENT);
         fs::write(mount.path("f"), "kept").unwrap();
         assert_eq!(mount.bucket.store.bytes("f").unwrap(), "kept");
@@ -51,6 +54,7 @@ fn a_file_that_was_never_stored_is_gone() {
 #[test]
 fn the_second_of_two_writers_is_told() {
     run(|| {
+        let _calm = no_forks();
         let mount = Mount::new();
         mount.bucket.store.put("f", "old");
         let mut file = OpenOptions::new()
@@ -85,7 +89,8 @@ fn a_replaced_object_is_stale_for_who_has_it_open() {
 #[test]
 fn a_store_that_does_not_answer_is_an_error_and_no_hang() {
     run(|| {
-        let mount = Mount::with(|config| config.deadline = Duration::from_millis(50));
+        let _calm = no_forks();
+        let mount = Mount::with(|config| config.deadline = Duration::from_millis(500));
         let faults = &mount.bucket.faults;
         mount.bucket.store.put("f", "x");
         faults.inject(Method::Stat, 1, Fault::Stall);
@@ -104,6 +109,7 @@ fn a_store_that_does_not_answer_is_an_error_and_no_hang() {
         written.sync_all().unwrap();
         assert_eq!(mount.bucket.store.bytes("g").unwrap(), "y");
         // And the mount recovers.
-        assert_eq!(fs::read(mount.path("f")).unwrap(), b"x");
+        mount.bucket.store.put("h", "z");
+        assert_eq!(fs::read(mount.path("h")).unwrap(), b"z");
     });
 }

@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime};
 use gcsmount_gcs::testing::Method;
 use nix::errno::Errno;
 
-use crate::kit::{Mount, errno, pattern, run};
+use crate::kit::{Mount, errno, no_forks, pattern, run};
 
 #[test]
 fn a_file_is_in_the_bucket_when_close_returns() {
@@ -24,6 +24,7 @@ fn a_file_is_in_the_bucket_when_close_returns() {
 #[test]
 fn a_large_file_streams_and_reads_back() {
     run(|| {
+        let _calm = no_forks();
         let mount = Mount::new();
         let content = pattern(40 << 20);
         fs::write(mount.path("big"), &content).unwrap();
@@ -40,6 +41,7 @@ fn a_large_file_streams_and_reads_back() {
 #[test]
 fn a_file_grows_in_the_mount_before_it_is_published() {
     run(|| {
+        let _calm = no_forks();
         let mount = Mount::new();
         let mut file = File::create(mount.path("a")).unwrap();
         file.write_all(b"12345").unwrap();
@@ -58,6 +60,7 @@ fn a_file_grows_in_the_mount_before_it_is_published() {
 #[test]
 fn appending_sends_the_tail_only() {
     run(|| {
+        let _calm = no_forks();
         let mount = Mount::new();
         let content = pattern(3 << 20);
         mount.bucket.store.put("log", content.clone());
@@ -155,6 +158,7 @@ fn lengths_are_set() {
 #[test]
 fn truncating_at_open_fetches_nothing() {
     run(|| {
+        let _calm = no_forks();
         let mount = Mount::new();
         mount.bucket.store.put("f", pattern(1 << 20));
         mount.bucket.store.reset_calls();
@@ -167,6 +171,7 @@ fn truncating_at_open_fetches_nothing() {
 #[test]
 fn times_survive() {
     run(|| {
+        let _calm = no_forks();
         let mount = Mount::new();
         let modified = || fs::metadata(mount.path("f")).unwrap().modified().unwrap();
         let then = SystemTime::UNIX_EPOCH + Duration::new(1_000_000_000, 123_456_789);

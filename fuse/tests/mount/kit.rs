@@ -1,9 +1,8 @@
 //! A mount of a bucket in memory for one test: its own directory, a time limit, and nothing left behind.
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::sync::Arc;
-use std::sync::mpsc;
+use std::process::{Command, Stdio};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, mpsc};
 use std::time::Duration;
 
 use gcsmount_cache::{BlockCache, Budget, CacheConfig};
@@ -92,6 +91,15 @@ impl Mount {
     }
 }
 
+impl Mount {
+    /// Waits until every handle is closed, which the kernel does in its own time behind the last close.
+    pub(crate) fn wait_for_release(&self) {
+        while self.bucket.fs.open_handles() > 0 {
+            std::thread::yield_now();
+        }
+    }
+}
+
 /// Runs `test` on a thread of its own, within the time limit.
 pub(crate) fn run(test: impl FnOnce() + Send + 'static) {
     if !has_fuse() {
@@ -137,13 +145,27 @@ pub(crate) fn is_mounted(path: &Path) -> bool {
         .any(|line| line.split(' ').nth(4) == Some(point))
 }
 
+/// Held by tests to which it matters when a file is flushed: a child process closes its copies of all descriptors when
+/// it begins, and to a file system that looks like a close.
+pub(crate) fn no_forks() -> RwLockReadGuard<'static, ()> {
+    FORKS.read().unwrap_or_else(PoisonError::into_inner)
+}
+
+static FORKS: RwLock<()> = RwLock::new(());
+
 /// Runs a program to its end and returns what it printed; it has to succeed.
 pub(crate) fn command(program: &str, args: &[&str], dir: &Path) -> String {
-    let output = Command::new(program)
-        .args(args)
-        .current_dir(dir)
-        .output()
-        .unwrap_or_else(|error| panic!("{program}: {error}"));
+    let child = {
+        let _alone = FORKS.write().unwrap_or_else(PoisonError::into_inner);
+        Command::new(program)
+            .args(args)
+            .current_dir(dir)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap_or_else(|error| panic!("{program}: {error}"))
+    };
+    let output = child.wait_with_output().unwrap();
     let printed = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(
         output.status.success(),
