@@ -10,13 +10,14 @@
 mod coverage;
 mod fetch;
 mod pattern;
+mod pieces;
 #[cfg(test)]
 mod tests;
 
 use std::ops::Range;
 use std::sync::Arc;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use gcsmount_cache::{Block, BlockCache, BlockKey, Claim, Presence, Priority};
 use gcsmount_gcs::{Generation, Kind, ObjectName, Result, Store};
 use parking_lot::Mutex;
@@ -26,6 +27,7 @@ use tokio::task::JoinSet;
 use coverage::Coverage;
 use fetch::{Group, Source, length};
 use pattern::{Geometry, Pattern, Plan};
+use pieces::Pieces;
 
 /// How often a read takes over a fetch that its owner gave up. Owners give up when their file is closed; more often
 /// than this in a row means that the runtime is going down.
@@ -292,44 +294,6 @@ impl Drop for Reader {
         for range in self.pattern.get_mut().unread() {
             let blocks = self.geometry.blocks(&range);
             self.cache.disown(name, *generation, blocks);
-        }
-    }
-}
-
-/// The bytes of a read, from one block as a slice, from several as a copy.
-struct Pieces {
-    wanted: Range<u64>,
-    slice: Bytes,
-    copy: BytesMut,
-}
-
-impl Pieces {
-    fn new(wanted: &Range<u64>) -> Self {
-        Self {
-            wanted: wanted.clone(),
-            slice: Bytes::new(),
-            copy: BytesMut::new(),
-        }
-    }
-
-    /// Takes what is wanted of the block that holds `bytes` of the object. Blocks come in order.
-    fn add(&mut self, bytes: &Range<u64>, block: &Block) {
-        let start = self.wanted.start.max(bytes.start);
-        let end = self.wanted.end.min(bytes.end);
-        let inside = length(&(bytes.start..start))..length(&(bytes.start..end));
-        if (start..end) == self.wanted {
-            self.slice = block.bytes.slice(inside);
-        } else {
-            self.copy.reserve(length(&(start..self.wanted.end)));
-            self.copy.extend_from_slice(&block.bytes[inside]);
-        }
-    }
-
-    fn finish(self) -> Bytes {
-        if self.copy.is_empty() {
-            self.slice
-        } else {
-            self.copy.freeze()
         }
     }
 }

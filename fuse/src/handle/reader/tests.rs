@@ -285,6 +285,36 @@ async fn two_hundred_readers_stay_inside_the_budget() {
     bench.all_memory_is_back().await;
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ten_thousand_open_files_share_one_block_of_memory() {
+    const FILES: usize = 10_000;
+    let bench = Bench::small(SMALL_BLOCK);
+    let bytes = content(4 * K);
+    let readers: Vec<_> = (0..FILES)
+        .map(|i| {
+            let name = format!("object-{i}");
+            bench.faults.inner().put(&name, bytes.clone());
+            Arc::new(bench.open(&name))
+        })
+        .collect();
+    let mut reads = JoinSet::new();
+    for reader in &readers {
+        let reader = reader.clone();
+        reads.spawn(async move { reader.read(0, 4 * K).await });
+    }
+    while let Some(read) = reads.join_next().await {
+        assert!(read.unwrap().unwrap() == bytes);
+    }
+    assert!(
+        bench.budget.peak() <= SMALL_BLOCK,
+        "{}",
+        bench.budget.peak()
+    );
+    assert_eq!(bench.store.ranges().len(), FILES);
+    drop(readers);
+    bench.all_memory_is_back().await;
+}
+
 #[tokio::test]
 async fn one_block_of_memory_is_enough_for_any_read() {
     let bench = Bench::small(SMALL_BLOCK);
