@@ -175,12 +175,17 @@ impl Attributes {
     }
 }
 
-/// Parses the JSON of a request as an object; an empty body is an empty object.
+/// Parses the JSON of a request as an object. An empty body is an empty object, and so is `null`, which Go's
+/// library sends for a resource that is not given.
 pub(crate) fn parse_resource(body: &[u8]) -> Result<Map<String, Value>, ApiError> {
     if body.iter().all(u8::is_ascii_whitespace) {
         return Ok(Map::new());
     }
-    serde_json::from_slice(body).map_err(|_| ApiError::new(Kind::Unparsable, "Parse Error"))
+    match serde_json::from_slice(body) {
+        Ok(Value::Object(resource)) => Ok(resource),
+        Ok(Value::Null) => Ok(Map::new()),
+        Ok(_) | Err(_) => Err(ApiError::new(Kind::Unparsable, "Parse Error")),
+    }
 }
 
 /// A string that may be null. GCS takes numbers and booleans for strings, too.
@@ -258,6 +263,26 @@ mod tests {
             large,
         ] {
             assert!(merged(&json!({}), &patch).is_err(), "{patch}");
+        }
+    }
+
+    #[test]
+    fn a_resource_is_an_object_or_nothing() {
+        for (body, entries) in [
+            ("", 0),
+            (" ", 0),
+            ("null", 0),
+            ("{}", 0),
+            (r#"{"a": 1}"#, 1),
+        ] {
+            assert_eq!(
+                parse_resource(body.as_bytes()).unwrap().len(),
+                entries,
+                "{body}"
+            );
+        }
+        for body in ["[]", "{", "1", "{} x"] {
+            assert!(parse_resource(body.as_bytes()).is_err(), "{body}");
         }
     }
 

@@ -1,10 +1,14 @@
-"""Google's Python client and gcsfs as referees of the emulator.
+"""Google's Python client, gcsfs and rclone as referees of the emulator.
 
 Usage: referee.py ENDPOINT BUCKET [ACCESS_TOKEN]. Ends with a failed assertion or prints one line a check.
 """
 
 import os
+import pathlib
+import shutil
+import subprocess
 import sys
+import tempfile
 
 # It would ask for the bucket's layout over gRPC first.
 os.environ["GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT"] = "false"
@@ -145,10 +149,57 @@ def fsspec_client(endpoint, bucket, token):
     yield "fsspec: recursive removal"
 
 
+def rclone(endpoint, bucket, token):
+    beside = pathlib.Path(sys.executable).with_name("rclone")
+    program = str(beside) if beside.exists() else shutil.which("rclone")
+    if not program:
+        assert os.environ.get("GCSMOUNT_REQUIRE_REFEREE") != "1", "rclone is not installed"
+        yield "NOT RUN: rclone is not installed"
+        return
+    with tempfile.TemporaryDirectory() as scratch:
+        local = pathlib.Path(scratch) / "local"
+        (local / "dir").mkdir(parents=True)
+        large = os.urandom(20_000_000)
+        (local / "large").write_bytes(large)
+        for index in range(10):
+            (local / "dir" / f"f {index}+#?%.txt").write_text(str(index))
+        config = pathlib.Path(scratch) / "config"
+        identity = f"access_token = {token}" if token else "anonymous = true"
+        config.write_text(
+            "[gcs]\ntype = google cloud storage\nno_check_bucket = true\nbucket_policy_only = true\n"
+            f"endpoint = {endpoint}/storage/v1/\n{identity}\n"
+        )
+        options = ["--config", str(config), "--retries", "1", "--low-level-retries", "1"]
+
+        def run(*args, data=None):
+            done = subprocess.run([program, *options, *args], input=data, capture_output=True, timeout=120)
+            assert done.returncode == 0, (args, done.stderr.decode())
+            return done.stdout
+
+        root = f"gcs:{bucket}/rclone"
+        run("copy", str(local), root)
+        run("check", str(local), root, "--download")
+        assert run("lsf", root).decode().split() == ["dir/", "large"]
+        yield "rclone: copy and check a tree, list"
+
+        run("moveto", f"{root}/large", f"{root}/moved")
+        run("copyto", f"{root}/moved", f"{root}/copied")
+        run("touch", f"{root}/copied")
+        assert run("cat", f"{root}/copied") == large
+        assert run("cat", f"{root}/copied", "--offset", "5", "--count", "10") == large[5:15]
+        run("rcat", f"{root}/stream", data=large)
+        assert run("cat", f"{root}/stream") == large
+        yield "rclone: move, copy, touch, ranges, a stream of unknown size"
+
+        run("purge", root)
+        assert run("lsf", "-R", f"gcs:{bucket}") == b""
+        yield "rclone: purge"
+
+
 def main():
     endpoint, bucket = sys.argv[1:3]
     token = sys.argv[3] if len(sys.argv) > 3 else None
-    for referee in (official, fsspec_client):
+    for referee in (official, fsspec_client, rclone):
         for line in referee(endpoint, bucket, token):
             print("ok:", line, flush=True)
 

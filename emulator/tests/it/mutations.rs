@@ -216,6 +216,10 @@ async fn rewrite_and_copy_carry_metadata_or_take_new() {
         .await
         .expect(200);
     let path = format!("/storage/v1/b/{BUCKET}/o/a/rewriteTo/b/other-bucket/o/b");
+    bench
+        .answer(ask("POST", path.clone()).body("null"))
+        .await
+        .expect(200);
     let reply = bench.answer(ask("POST", path)).await.expect(200).json();
     assert_eq!(
         (&reply["done"], &reply["totalBytesRewritten"]),

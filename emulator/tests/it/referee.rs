@@ -1,7 +1,8 @@
 //! Clients that we did not write, against the emulator as it is by default: `tests/referee.py` says which.
 //!
-//! Runs where the Python of `GCSMOUNT_REFEREE_PYTHON` (else `python3`) has `google-cloud-storage` and `gcsfs`.
-//! Elsewhere it says so and passes, unless `GCSMOUNT_REQUIRE_REFEREE=1` makes that a failure.
+//! Runs where the Python of `GCSMOUNT_REFEREE_PYTHON` (else `python3`) has `google-cloud-storage` and `gcsfs`, and
+//! asks rclone too where it is beside that Python or in the path. Elsewhere it says so and passes, unless
+//! `GCSMOUNT_REQUIRE_REFEREE=1` makes that a failure.
 
 use std::time::Duration;
 
@@ -29,7 +30,7 @@ async fn has_referees() -> bool {
 }
 
 #[tokio::test]
-async fn googles_python_client_and_gcsfs_agree() {
+async fn clients_of_other_hands_agree() {
     if !has_referees().await {
         let required = std::env::var("GCSMOUNT_REQUIRE_REFEREE").is_ok_and(|value| value == "1");
         assert!(
@@ -50,6 +51,7 @@ async fn googles_python_client_and_gcsfs_agree() {
     let said = String::from_utf8_lossy(&output.stdout).into_owned()
         + &String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{said}");
+    eprintln!("{said}");
     assert_eq!(bench.admin().counters().metadata_calls, 0);
     bench.emulator.shutdown().await;
 }
