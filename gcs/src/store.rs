@@ -195,7 +195,8 @@ pub trait Store: Debug + Send + Sync + 'static {
     /// Begins an upload whose length is not known.
     ///
     /// # Errors
-    /// `Precondition` where it does not hold already.
+    /// `Precondition` where it does not hold already; an implementation that has not asked the store yet says so in a
+    /// later call of the upload.
     async fn upload(&self, request: &WriteRequest) -> Result<Box<dyn Upload>>;
 
     /// Changes metadata without touching the content: same generation, next metageneration.

@@ -24,7 +24,7 @@ async fn emulator(buckets: Vec<String>) -> Emulator {
 
 fn store(http: &Http, emulator: &Emulator, bucket: &str) -> JsonStore {
     let config = Config {
-        endpoint: emulator.endpoint().to_string().parse().unwrap(),
+        endpoint: emulator.endpoint().parse().unwrap(),
         timeouts: Timeouts {
             first_byte: Duration::from_millis(500),
             idle: Duration::from_millis(500),

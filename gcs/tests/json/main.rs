@@ -1,6 +1,11 @@
 //! The JSON client against a scripted server, and against the emulator.
 
-#![expect(unreachable_pub, reason = "the modules of a test binary share freely")]
+#![expect(
+    unreachable_pub,
+    clippy::unwrap_used,
+    clippy::cast_possible_truncation,
+    reason = "all of this is tests, which share freely and fail by panicking"
+)]
 
 mod calls;
 mod emulator;
@@ -8,4 +13,5 @@ mod identity;
 mod network;
 mod reads;
 mod script;
+mod simulation;
 mod uploads;

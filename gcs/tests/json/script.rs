@@ -55,8 +55,12 @@ pub struct Server {
     state: Arc<State>,
 }
 
+type Brain = dyn FnMut(&Seen) -> Step + Send;
+
 #[derive(Default)]
 struct State {
+    /// Decides what the script does not.
+    brain: Mutex<Option<Box<Brain>>>,
     steps: Mutex<VecDeque<Step>>,
     seen: Mutex<Vec<Seen>>,
     refusals: Mutex<u32>,
@@ -66,6 +70,13 @@ impl Server {
     pub fn new(steps: impl IntoIterator<Item = Step>) -> Self {
         let server = Self::default();
         server.then(steps);
+        server
+    }
+
+    /// A server that decides by what it sees. It remembers no requests.
+    pub fn thinking(brain: impl FnMut(&Seen) -> Step + Send + 'static) -> Self {
+        let server = Self::default();
+        *server.state.brain.lock() = Some(Box::new(brain));
         server
     }
 
@@ -137,8 +148,14 @@ impl Server {
             body: body.collect().await.map_err(io::Error::other)?.to_bytes(),
         };
         let secrets = format!("{} {}", seen.header("authorization"), seen.target);
-        self.state.seen.lock().push(seen);
-        let step = self.state.steps.lock().pop_front();
+        let thought = self.state.brain.lock().as_mut().map(|brain| brain(&seen));
+        let step = match thought {
+            Some(step) => Some(step),
+            None => {
+                self.state.seen.lock().push(seen);
+                self.state.steps.lock().pop_front()
+            }
+        };
         match step {
             Some(Step::Answer(answer)) => Ok(answer),
             Some(Step::Echo(status)) => {
@@ -234,11 +251,22 @@ pub fn media(content: &[u8], first: usize, sent: usize, end: End) -> Step {
 }
 
 pub fn media_with(content: &[u8], first: usize, sent: usize, end: End, crc32c: u32) -> Step {
+    media_of(7, content, first, sent, end, crc32c)
+}
+
+pub fn media_of(
+    generation: i64,
+    content: &[u8],
+    first: usize,
+    sent: usize,
+    end: End,
+    crc32c: u32,
+) -> Step {
     use base64::Engine;
     let hash = base64::engine::general_purpose::STANDARD.encode(crc32c.to_be_bytes());
     let size = content.len();
     let mut answer = head(if first == 0 { 200 } else { 206 }, &[])
-        .header("x-goog-generation", "7")
+        .header("x-goog-generation", generation)
         .header("x-goog-metageneration", "1")
         .header("x-goog-stored-content-length", size)
         .header("x-goog-hash", format!("crc32c={hash}"))

@@ -3,10 +3,12 @@
 use std::time::Duration;
 
 use bytes::Bytes;
+use gcsmount_gcs::client::json::{Http, JsonStore, Pool};
 use gcsmount_gcs::store::{Preconditions, Upload};
-use gcsmount_gcs::{Cause, Generation, Kind, Object, Result, Store};
+use gcsmount_gcs::{BucketName, Cause, Generation, Kind, Object, Result, Store};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use crate::script::{Seen, Server, Step, answer, json, object, refusal, write};
+use crate::script::{Seen, Server, Step, answer, config, json, object, refusal, write};
 
 const CHUNK: usize = 256 << 10;
 
@@ -389,4 +391,58 @@ async fn a_session_is_where_the_store_says_unless_that_is_less_safe() {
         let error = upload(&server, &content).await.unwrap_err();
         assert_eq!(error.kind, Kind::Corrupt, "{location}");
     }
+}
+
+/// A store whose far ends go to `far`.
+fn raw_store(far: tokio::sync::mpsc::UnboundedSender<tokio::io::DuplexStream>) -> JsonStore {
+    let http = Http::in_memory(&Pool::default(), move || {
+        let (near, other) = tokio::io::duplex(16 << 10);
+        far.send(other).map_err(std::io::Error::other)?;
+        Ok(near)
+    });
+    let mut config = config(None);
+    config.retry.attempts = 1;
+    JsonStore::new(&http, BucketName::parse("bkt").unwrap(), config).unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_body_that_nobody_takes_is_given_up() {
+    let (send, _far) = tokio::sync::mpsc::unbounded_channel();
+    let start = tokio::time::Instant::now();
+    let body = Bytes::from(bytes(4 << 20));
+    let request = write("o", Preconditions::absent());
+    let error = raw_store(send).write(&request, body).await.unwrap_err();
+    assert_eq!(error.cause, Some(Cause::TimedOut));
+    // The first byte and the idle limit of the write, then the first byte of the look.
+    assert_eq!(start.elapsed().as_secs(), 30 + 15 + 30);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_body_that_moves_is_waited_for() {
+    let (send, mut far) = tokio::sync::mpsc::unbounded_channel();
+    let content = bytes(2 << 20);
+    let answer = object(8, &content);
+    let server = tokio::spawn(async move {
+        let mut stream: tokio::io::DuplexStream = far.recv().await.unwrap();
+        let mut buffer = vec![0; 400 << 10];
+        for _ in 0..5 {
+            stream.read_exact(&mut buffer).await.unwrap();
+            tokio::time::sleep(Duration::from_secs(12)).await;
+        }
+        let answer = format!(
+            "HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{answer}",
+            answer.len()
+        );
+        // The rest, which is shorter than a buffer.
+        let _ = stream.read(&mut buffer).await.unwrap();
+        stream.write_all(answer.as_bytes()).await.unwrap();
+        stream
+    });
+    let request = write("o", Preconditions::absent());
+    let object = raw_store(send)
+        .write(&request, content.into())
+        .await
+        .unwrap();
+    assert_eq!(object.size, 2 << 20);
+    server.await.unwrap();
 }

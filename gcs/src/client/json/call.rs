@@ -276,11 +276,12 @@ impl Client {
         deadline: Instant,
     ) -> Result<Answer> {
         let mut headers = call.headers.clone();
-        for (name, value) in &self.headers {
-            headers.insert(name.clone(), value.clone());
-        }
         if let Some(proof) = proof {
             proof.add_to(&mut headers);
+        }
+        // Behind the provider's, whose idea of the project to bill is a default.
+        for (name, value) in &self.headers {
+            headers.insert(name.clone(), value.clone());
         }
         let sending = Sending {
             method: &call.method,

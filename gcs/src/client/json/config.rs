@@ -55,7 +55,7 @@ pub struct Timeouts {
     /// Between any two pieces of a body that moves, in either direction.
     pub idle: Duration,
     /// One operation with all its attempts and pauses; of a read, up to the head of its answer; of an upload, each
-    /// chunk.
+    /// chunk. Looking what became of a lost answer has this time once more.
     pub operation: Duration,
 }
 

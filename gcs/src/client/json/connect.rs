@@ -16,6 +16,7 @@ use hyper_util::client::legacy::connect::dns::{GaiAddrs, GaiFuture, GaiResolver,
 use hyper_util::client::legacy::connect::{Connected, Connection, HttpConnector};
 use hyper_util::rt::TokioIo;
 use rustls::{ClientConfig, RootCertStore, crypto::ring};
+#[cfg(any(test, feature = "testing"))]
 use tokio::io::DuplexStream;
 use tokio::net::TcpStream;
 use tower_service::Service;
@@ -25,6 +26,7 @@ use crate::Cause;
 type BoxError = Box<dyn StdError + Send + Sync>;
 
 /// Makes the far end of a new connection inside the process, or refuses it.
+#[cfg(any(test, feature = "testing"))]
 pub(super) type Dial = Arc<dyn Fn() -> io::Result<DuplexStream> + Send + Sync>;
 
 /// Opens connections.
@@ -35,6 +37,7 @@ pub(super) enum Connector {
         limit: Duration,
     },
     /// Tests run client and server on one paused clock, which a socket would not wait for.
+    #[cfg(any(test, feature = "testing"))]
     Memory(Dial),
 }
 
@@ -83,6 +86,7 @@ impl Service<Uri> for Connector {
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
         match self {
             Self::Network { inner, .. } => inner.poll_ready(cx),
+            #[cfg(any(test, feature = "testing"))]
             Self::Memory(_) => Poll::Ready(Ok(())),
         }
     }
@@ -98,6 +102,7 @@ impl Service<Uri> for Connector {
                     }
                 })
             }
+            #[cfg(any(test, feature = "testing"))]
             Self::Memory(dial) => {
                 let link = dial().map(|io| Link::Memory(TokioIo::new(io)));
                 Box::pin(async move { Ok(link?) })
@@ -177,6 +182,7 @@ fn io_cause(error: &io::Error) -> Option<Cause> {
 pub(super) enum Link {
     // Boxed for its size: TLS state is a kilobyte.
     Network(Box<MaybeHttpsStream<TokioIo<TcpStream>>>),
+    #[cfg(any(test, feature = "testing"))]
     Memory(TokioIo<DuplexStream>),
 }
 
@@ -190,6 +196,7 @@ impl Connection for Link {
     fn connected(&self) -> Connected {
         match self {
             Self::Network(link) => link.connected(),
+            #[cfg(any(test, feature = "testing"))]
             Self::Memory(_) => Connected::new(),
         }
     }
@@ -203,6 +210,7 @@ impl Read for Link {
     ) -> Poll<io::Result<()>> {
         match self.get_mut() {
             Self::Network(link) => Pin::new(&mut **link).poll_read(cx, buffer),
+            #[cfg(any(test, feature = "testing"))]
             Self::Memory(link) => Pin::new(link).poll_read(cx, buffer),
         }
     }
@@ -216,6 +224,7 @@ impl Write for Link {
     ) -> Poll<io::Result<usize>> {
         match self.get_mut() {
             Self::Network(link) => Pin::new(&mut **link).poll_write(cx, bytes),
+            #[cfg(any(test, feature = "testing"))]
             Self::Memory(link) => Pin::new(link).poll_write(cx, bytes),
         }
     }
@@ -223,6 +232,7 @@ impl Write for Link {
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self.get_mut() {
             Self::Network(link) => Pin::new(&mut **link).poll_flush(cx),
+            #[cfg(any(test, feature = "testing"))]
             Self::Memory(link) => Pin::new(link).poll_flush(cx),
         }
     }
@@ -230,6 +240,7 @@ impl Write for Link {
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self.get_mut() {
             Self::Network(link) => Pin::new(&mut **link).poll_shutdown(cx),
+            #[cfg(any(test, feature = "testing"))]
             Self::Memory(link) => Pin::new(link).poll_shutdown(cx),
         }
     }
@@ -237,6 +248,7 @@ impl Write for Link {
     fn is_write_vectored(&self) -> bool {
         match self {
             Self::Network(link) => link.is_write_vectored(),
+            #[cfg(any(test, feature = "testing"))]
             Self::Memory(link) => link.is_write_vectored(),
         }
     }
@@ -248,6 +260,7 @@ impl Write for Link {
     ) -> Poll<io::Result<usize>> {
         match self.get_mut() {
             Self::Network(link) => Pin::new(&mut **link).poll_write_vectored(cx, slices),
+            #[cfg(any(test, feature = "testing"))]
             Self::Memory(link) => Pin::new(link).poll_write_vectored(cx, slices),
         }
     }

@@ -18,7 +18,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::config::{Pool, Timeouts};
-use super::connect::{self, Connector, Dial};
+use super::connect::{self, Connector};
 use super::payload::{Outgoing, Payload};
 use crate::Cause;
 
@@ -51,8 +51,7 @@ impl Http {
         pool: &Pool,
         dial: impl Fn() -> std::io::Result<tokio::io::DuplexStream> + Send + Sync + 'static,
     ) -> Self {
-        let dial: Dial = Arc::new(dial);
-        Self::over(Connector::Memory(dial), pool)
+        Self::over(Connector::Memory(Arc::new(dial)), pool)
     }
 
     fn over(connector: Connector, pool: &Pool) -> Self {
@@ -65,7 +64,7 @@ impl Http {
             .build(connector);
         Self {
             client,
-            slots: Arc::new(Semaphore::new(pool.in_flight)),
+            slots: Arc::new(Semaphore::new(pool.in_flight.max(1))),
         }
     }
 
@@ -81,8 +80,11 @@ impl Http {
             return Err(Lost::new(Cause::Busy, "all connections are in use"));
         };
         let sent = Arc::new(AtomicU64::new(0));
+        let length = outgoing.payload.len();
         let request = outgoing.request(&sent);
-        let answer = self.wait(request, &sent, timeouts, deadline).await?;
+        let answer = self
+            .wait(request, length, &sent, timeouts, deadline)
+            .await?;
         let (head, body) = answer.into_parts();
         Ok(Arrived {
             status: head.status,
@@ -95,10 +97,12 @@ impl Http {
         })
     }
 
-    /// Waits for the answer's head as long as the request's body moves, and then for one `first_byte`.
+    /// Waits for the answer's head: as long as the request's body of `length` bytes moves, and then for one
+    /// `first_byte`.
     async fn wait(
         &self,
         request: Request<Outgoing>,
+        length: u64,
         sent: &AtomicU64,
         timeouts: &Timeouts,
         deadline: Instant,
@@ -106,7 +110,12 @@ impl Http {
         let mut answer = std::pin::pin!(self.client.request(request));
         let mut seen = 0;
         loop {
-            let step = deadline.min(Instant::now() + timeouts.first_byte);
+            let limit = if (1..length).contains(&seen) {
+                timeouts.idle
+            } else {
+                timeouts.first_byte
+            };
+            let step = deadline.min(Instant::now() + limit);
             match timeout_at(step, &mut answer).await {
                 Ok(Ok(answer)) => return Ok(answer),
                 Ok(Err(error)) => return Err(Lost::from(&error)),
@@ -116,7 +125,7 @@ impl Http {
                 Err(_) => {
                     let now = sent.load(Ordering::Relaxed);
                     if now == seen {
-                        return Err(Lost::silent("no answer", timeouts.first_byte));
+                        return Err(Lost::silent("no answer", limit));
                     }
                     seen = now;
                 }
