@@ -151,14 +151,12 @@ pub(crate) enum Caller {
     Known(Principal),
 }
 
-#[derive(Debug)]
 struct Issued {
     principal: Principal,
     expires: Timestamp,
 }
 
 /// Tokens and bindings. The two locks are never held together.
-#[derive(Debug)]
 pub(crate) struct Access {
     clock: Clock,
     enforced: bool,

@@ -2,6 +2,7 @@
 
 pub(crate) mod http;
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -60,9 +61,16 @@ impl Error {
 }
 
 /// A handle to the state of an emulator. Clones are the same handle; it outlives the listeners.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Admin {
     state: Arc<State>,
+}
+
+/// The state holds access tokens and upload sessions, so nothing of it is shown.
+impl fmt::Debug for Admin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Admin").finish_non_exhaustive()
+    }
 }
 
 impl Admin {

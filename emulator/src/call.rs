@@ -22,7 +22,6 @@ use crate::state::State;
 pub(crate) type Outcome = Result<Response<ReplyBody>, Failure>;
 
 /// A request whose caller is known.
-#[derive(Debug)]
 pub(crate) struct Call {
     pub(crate) state: Arc<State>,
     pub(crate) route: Route,

@@ -89,6 +89,7 @@ mod mutation;
 mod name;
 mod object;
 mod operation;
+mod patient;
 mod pattern;
 mod precondition;
 mod query;

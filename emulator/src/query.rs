@@ -3,7 +3,7 @@
 use crate::error::{ApiError, Kind};
 
 /// Parameters in the order they came; the first of a name counts.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Default)]
 pub(crate) struct Query(Vec<(String, String)>);
 
 impl Query {

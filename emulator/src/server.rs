@@ -17,13 +17,14 @@ use tokio_util::sync::CancellationToken;
 
 use crate::Admin;
 use crate::config::Config;
+use crate::patient::Patient;
 use crate::service;
 use crate::state::State;
 
 /// How long requests that are being answered may go on after a shutdown was asked for.
 const GRACE: Duration = Duration::from_millis(250);
 
-/// How long a kept-alive connection may be idle.
+/// How long a kept-alive connection may be idle, and how long a peer may take nothing of an answer.
 const KEEP_ALIVE: Duration = Duration::from_secs(600);
 
 /// A running emulator. Dropping it ends everything at once; [`Emulator::shutdown`] also waits for the end.
@@ -162,11 +163,14 @@ async fn serve(
     if stream.set_nodelay(true).is_err() {
         return;
     }
-    let service = service_fn(|request| service::answer(Arc::clone(&state), request));
+    let Ok(local) = stream.local_addr() else {
+        return;
+    };
+    let service = service_fn(|request| service::answer(Arc::clone(&state), local.port(), request));
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(KEEP_ALIVE)
-        .serve_connection(TokioIo::new(stream), service);
+        .serve_connection(TokioIo::new(Patient::new(stream, KEEP_ALIVE)), service);
     tokio::pin!(connection);
     // A connection's error is its peer's or a fault rule's doing; there is nobody here to tell.
     tokio::select! {

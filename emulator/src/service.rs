@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use http::request::Parts;
+use http::uri::Authority;
 use http::{HeaderValue, Request, Response, StatusCode, header};
 use hyper::body::Incoming;
 use tokio::time::sleep;
@@ -27,62 +29,96 @@ pub(crate) struct Dropped;
 /// Answers one request, or drops its connection where a fault rule or a vanished peer wants that.
 pub(crate) async fn answer(
     state: Arc<State>,
+    port: u16,
     request: Request<Incoming>,
 ) -> Result<Response<ReplyBody>, Dropped> {
-    let (parts, body) = request.into_parts();
+    let (mut parts, body) = request.into_parts();
+    complete_host(&mut parts, port);
+    let (limits, tally) = (state.limits, Arc::clone(&state.tally));
+    let mut inbound = Inbound::new(body, limits.max_body, limits.idle_timeout, tally);
     let query = Query::parse(parts.uri.query());
     let route = Route::of(&parts, &query);
-    let limits = state.limits;
-    let mut inbound = Inbound::new(
-        body,
-        limits.max_body,
-        limits.idle_timeout,
-        Arc::clone(&state.tally),
-    );
-    let (operation, dialect) = (route.operation, route.dialect);
-    if operation == Operation::Admin {
+    if route.operation == Operation::Admin {
         return Ok(admin::http::answer(&state, &parts, &mut inbound).await);
     }
+    let outcome = shaped(&state, route, query, parts, &mut inbound).await;
+    match &outcome {
+        Ok(reply) => state.tally.answered(reply.status()),
+        Err(Dropped) => state.tally.dropped(),
+    }
+    outcome
+}
+
+/// Answers as faults, latency and rate want it.
+async fn shaped(
+    state: &Arc<State>,
+    route: Route,
+    query: Query,
+    parts: Parts,
+    inbound: &mut Inbound,
+) -> Result<Response<ReplyBody>, Dropped> {
+    let operation = route.operation;
     state.tally.arrived(operation);
     let fault = state.faults.strike(operation, route.subject(&query));
     match fault {
-        Some(FaultAction::Reset) => return Err(dropped(&state)),
+        Some(FaultAction::Reset) => return Err(Dropped),
         Some(FaultAction::Stall { duration }) => sleep(duration).await,
         _ => {}
     }
-    let gate = Gate::new(state.shape.stream_rate(), fault.as_ref());
-    let reply_gate = if operation.is_upload() {
-        inbound.shape(gate);
-        None
-    } else {
-        gate
-    };
-    let outcome = match scripted(fault.as_ref()) {
-        Some(error) => Err(error.into()),
-        None => carry_out(&state, route, query, parts, &mut inbound).await,
-    };
-    let reply = match outcome {
-        Ok(reply) => reply,
-        Err(Failure::Broken) => return Err(dropped(&state)),
-        Err(Failure::Refused(error)) => {
-            inbound.drain().await;
-            error.reply(dialect)
-        }
+    let mut reply_gate = Gate::new(state.shape.stream_rate(), fault.as_ref());
+    if operation.is_upload() {
+        inbound.shape(reply_gate.take());
+    }
+    let reply = match scripted(fault.as_ref()) {
+        Some(error) => refuse(&error, route.dialect, inbound).await,
+        None => attempt(state, route, query, parts, inbound).await?,
     };
     if fault == Some(FaultAction::LostAnswer) {
-        return Err(dropped(&state));
+        return Err(Dropped);
     }
     let latency = state.shape.latency(operation);
     if !latency.is_zero() {
         sleep(latency).await;
     }
-    state.tally.answered(reply.status());
     Ok(reply.map(|body| body.shaped(reply_gate, Arc::clone(&state.tally))))
 }
 
-fn dropped(state: &State) -> Dropped {
-    state.tally.dropped();
-    Dropped
+/// The verb's reply, or its refusal.
+async fn attempt(
+    state: &Arc<State>,
+    route: Route,
+    query: Query,
+    parts: Parts,
+    inbound: &mut Inbound,
+) -> Result<Response<ReplyBody>, Dropped> {
+    let dialect = route.dialect;
+    match carry_out(state, route, query, parts, inbound).await {
+        Ok(reply) => Ok(reply),
+        Err(Failure::Refused(error)) => Ok(refuse(&error, dialect, inbound).await),
+        Err(Failure::Broken) => Err(Dropped),
+    }
+}
+
+/// Takes the rest of the body first: a caller that is still sending would not read the answer.
+async fn refuse(error: &ApiError, dialect: Dialect, inbound: &mut Inbound) -> Response<ReplyBody> {
+    inbound.drain().await;
+    error.reply(dialect)
+}
+
+/// Google's Rust client sends its `Host` without a port to any port. Links are made from that header, so the port
+/// that the request came in on is put back; an explicit one, and the default port, stay as they are.
+fn complete_host(parts: &mut Parts, port: u16) {
+    let named = parts
+        .headers
+        .get(header::HOST)
+        .map(HeaderValue::as_bytes)
+        .and_then(|host| Authority::try_from(host).ok());
+    let Some(host) = named.filter(|host| host.port().is_none() && port != 80) else {
+        return;
+    };
+    if let Ok(host) = HeaderValue::try_from(format!("{}:{port}", host.host())) {
+        parts.headers.insert(header::HOST, host);
+    }
 }
 
 fn scripted(fault: Option<&FaultAction>) -> Option<ApiError> {
@@ -130,7 +166,7 @@ async fn carry_out(
     state: &Arc<State>,
     route: Route,
     query: Query,
-    parts: http::request::Parts,
+    parts: Parts,
     inbound: &mut Inbound,
 ) -> Outcome {
     match route.operation {
@@ -144,7 +180,7 @@ async fn carry_out(
     }
 }
 
-async fn exchange(state: &State, parts: &http::request::Parts, inbound: &mut Inbound) -> Outcome {
+async fn exchange(state: &State, parts: &Parts, inbound: &mut Inbound) -> Outcome {
     let body = inbound.collect_small().await?;
     let proved = state
         .sts
@@ -190,5 +226,25 @@ pub(crate) async fn storage(call: &Call, inbound: &mut Inbound) -> Outcome {
         | Operation::Metadata
         | Operation::Admin
         | Operation::Unknown => Err(ApiError::new(Kind::NothingHere, "Not Found").into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_host_without_its_port_gets_it_back() {
+        for (host, port, completed) in [
+            ("127.0.0.1", 4443, "127.0.0.1:4443"),
+            ("127.0.0.1:99", 4443, "127.0.0.1:99"),
+            ("[::1]", 4443, "[::1]:4443"),
+            ("bench.example", 80, "bench.example"),
+        ] {
+            let request = Request::builder().header(header::HOST, host).body(());
+            let (mut parts, ()) = request.unwrap().into_parts();
+            complete_host(&mut parts, port);
+            assert_eq!(parts.headers[header::HOST], completed);
+        }
     }
 }

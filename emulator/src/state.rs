@@ -25,7 +25,6 @@ pub(crate) struct Limits {
 
 /// The parts. No two of their locks are held at once, but for an upload session's, which is taken before the
 /// store's.
-#[derive(Debug)]
 pub(crate) struct State {
     pub(crate) clock: Clock,
     pub(crate) store: Store,

@@ -183,13 +183,12 @@ fn gone() -> ApiError {
 }
 
 /// The sessions of an emulator.
-#[derive(Debug)]
 pub(crate) struct Sessions {
     max_open: usize,
     registry: Mutex<Registry>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct Registry {
     by_id: HashMap<String, Arc<Session>>,
     /// Ids of ended sessions, oldest first.

@@ -287,3 +287,15 @@ async fn administrative_calls_name_what_is_wrong() {
     assert_eq!(planted.unwrap_err().kind(), ErrorKind::InvalidName);
     bench.emulator.shutdown().await;
 }
+
+#[tokio::test]
+async fn debug_output_shows_no_token() {
+    let bench = bench().await;
+    let token = bench.access_token("ns", "sa").await;
+    let shown = format!("{:?} {:?}", bench.emulator, bench.admin());
+    assert!(
+        shown.contains("Admin") && !shown.contains(&token),
+        "{shown}"
+    );
+    bench.emulator.shutdown().await;
+}

@@ -236,3 +236,25 @@ async fn xml_conditions_are_headers() {
     assert_eq!(bench.read("a").await.body, "new");
     bench.emulator.shutdown().await;
 }
+
+#[tokio::test]
+async fn one_of_many_creations_wins() {
+    let bench = Bench::open().await;
+    for _ in 0..20 {
+        bench.answer(ask("DELETE", object_path("a", ""))).await;
+        let create = |data: &'static str| {
+            ask(
+                "POST",
+                upload_path("a", "uploadType=media&ifGenerationMatch=0"),
+            )
+            .body(data)
+        };
+        let (one, two) = tokio::join!(bench.answer(create("one")), bench.answer(create("two")));
+        let winner = if one.code() == 200 { "one" } else { "two" };
+        let mut codes = [one.code(), two.code()];
+        codes.sort_unstable();
+        assert_eq!(codes, [200, 412]);
+        assert_eq!(bench.read("a").await.body, winner);
+    }
+    bench.emulator.shutdown().await;
+}
