@@ -49,7 +49,7 @@ pub struct Object {
     pub generation: Generation,
     /// Which metadata of that content this is.
     pub metageneration: Metageneration,
-    /// Stored length in bytes: of the compressed bytes where [`Object::content_encoding`] is gzip.
+    /// Stored length in bytes: of the compressed bytes where [`Attributes::content_encoding`] is gzip.
     pub size: u64,
     /// CRC32C (Castagnoli) of the stored bytes; absent only where the store withholds it.
     pub crc32c: Option<u32>,

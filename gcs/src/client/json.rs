@@ -8,9 +8,23 @@
 //! - Bodies that break or stall go on from their last byte, pinned to their generation.
 //! - What was not asked for is [`Kind::Corrupt`](crate::Kind::Corrupt): another generation, range or length, or a checksum that differs.
 //! - The bytes of a body are handed on as the connection yields them, and sent as they were handed in, without a copy.
+//!
+//! ```no_run
+//! use gcsmount_gcs::client::json::{Config, Http, JsonStore, Pool};
+//! use gcsmount_gcs::{BucketName, ObjectName, Store};
+//!
+//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+//! let http = Http::new(&Pool::default());
+//! let config = Config { endpoint: "http://127.0.0.1:9000".parse()?, ..Config::default() };
+//! let store = JsonStore::new(&http, BucketName::parse("demo")?, config)?;
+//! println!("{:?}", store.stat(&ObjectName::parse("hello")?).await?);
+//! # Ok(())
+//! # }
+//! ```
 
 mod answer;
 mod call;
+mod client;
 mod config;
 mod connect;
 mod endpoint;
@@ -24,6 +38,7 @@ mod retry;
 mod session;
 mod transport;
 mod upload;
+mod url;
 mod write;
 
 use std::fmt;
@@ -42,7 +57,7 @@ use crate::store::{
     TransferRequest, Upload, WriteRequest,
 };
 use crate::{BucketName, Object, ObjectName, Result};
-use call::{Client, Shared};
+use client::{Client, Shared};
 
 /// Why a configuration cannot be used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]

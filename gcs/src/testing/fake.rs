@@ -80,7 +80,6 @@ impl FakeStore {
     }
 
     /// Removes an object as another writer would; whether there was one. Not counted.
-    #[must_use]
     pub fn remove(&self, name: &str) -> bool {
         self.state.lock().live.remove(name).is_some()
     }

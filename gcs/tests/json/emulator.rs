@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures_util::StreamExt;
 use gcsmount_emulator::{Auth, Config as EmulatorConfig, Emulator, FaultAction, FaultRule};
 use gcsmount_gcs::client::json::{Config, Http, JsonStore, Pool, Retry, Timeouts};
 use gcsmount_gcs::store::{Preconditions, TransferRequest};
@@ -199,4 +200,31 @@ async fn a_canceled_upload_is_forgotten() {
     );
     let counters = emulator.admin().counters();
     assert_eq!(counters.of("storage.objects.insert.cancel"), 1);
+}
+
+#[tokio::test]
+async fn calls_in_a_row_share_a_connection() {
+    let emulator = emulator(vec!["bkt".to_owned()]).await;
+    let store = store(&Http::new(&Pool::default()), &emulator, "bkt");
+    for i in 0..5 {
+        let request = write(&format!("o{i}"), Preconditions::absent());
+        let object = store.write(&request, pattern(100_000)).await.unwrap();
+        store.stat(&object.name).await.unwrap();
+        // A reader that takes what was announced and does not look for the end.
+        let mut body = store.read(&read(object.name.as_str())).await.unwrap().body;
+        let mut left = object.size;
+        while left > 0 {
+            left -= body.next().await.unwrap().unwrap().len() as u64;
+        }
+        drop(body);
+        store
+            .delete(&object.name, &Preconditions::default())
+            .await
+            .unwrap();
+        assert_eq!(
+            store.stat(&object.name).await.unwrap_err().kind,
+            Kind::NotFound
+        );
+    }
+    assert_eq!(emulator.admin().counters().connections, 1);
 }

@@ -319,3 +319,13 @@ async fn refused_connections_are_tried_again() {
     assert_eq!(error.cause, Some(Cause::Refused));
     assert_eq!(server.seen().len(), 1);
 }
+
+#[tokio::test(start_paused = true)]
+async fn many_keys_of_metadata_are_many_headers() {
+    let keys: Vec<_> = (0..300).map(|i| format!("x-goog-meta-{i}")).collect();
+    let mut headers: Vec<_> = keys.iter().map(|key| (key.as_str(), "v")).collect();
+    headers.push(("x-goog-generation", "7"));
+    let server = Server::new([answer(200, &headers, "x")]);
+    let bytes = drain(server.store().read(&read("o")).await).await;
+    assert_eq!(bytes.unwrap(), b"x");
+}

@@ -240,7 +240,7 @@ async fn run(seed: u64) -> (bool, bool) {
     world.lock().faults = dice.roll(12);
     let start = dice.roll(now.len() + 1);
     let request = ReadRequest {
-        range: (start < now.len()).then(|| start as u64..u64::MAX),
+        range: (start < now.len()).then_some(start as u64..u64::MAX),
         ..read("o")
     };
     let expected = if start < now.len() {

@@ -2,7 +2,8 @@
 
 use http::Method;
 
-use super::call::{Call, Client};
+use super::call::Call;
+use super::client::Client;
 use super::resource::{
     Compose, FIELDS, PatchBody, Rewrite, parse_bucket, parse_list, parse_object, parse_rewrite,
 };

@@ -6,7 +6,8 @@
 
 use futures_util::future;
 
-use super::call::{Client, Failed};
+use super::call::Failed;
+use super::client::Client;
 use crate::object::Attributes;
 use crate::store::{ComposeSource, Patch, Preconditions, TransferRequest, WriteRequest};
 use crate::{Error, Generation, Kind, Object, ObjectName, Result};

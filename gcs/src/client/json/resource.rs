@@ -2,6 +2,8 @@
 //!
 //! Source: <https://cloud.google.com/storage/docs/json_api/v1/objects#resource>.
 
+mod outgoing;
+
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,13 +11,15 @@ use std::time::SystemTime;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
-use serde::{Deserialize, Deserializer, Serialize, de};
+use serde::{Deserialize, Deserializer, de};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
 use crate::object::{Attributes, Bucket};
-use crate::store::{ComposeSource, ListPage, Patch};
+use crate::store::ListPage;
 use crate::{Generation, Metageneration, Object, ObjectName};
+
+pub(super) use outgoing::{Compose, Insert, PatchBody, json};
 
 /// The fields of an object that [`ObjectResource`] reads, for the `fields` parameter of a list.
 pub(super) const FIELDS: &str = "name,generation,metageneration,size,crc32c,md5Hash,timeCreated,updated,\
@@ -228,122 +232,6 @@ pub(super) fn parse_bucket(json: &[u8]) -> Result<Bucket, Malformed> {
     })
 }
 
-/// An object as it is sent.
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-pub(super) struct Insert<'a> {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    name: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    crc32c: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    content_type: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    content_encoding: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    content_disposition: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    content_language: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    cache_control: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    storage_class: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    custom_time: Option<String>,
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    metadata: &'a BTreeMap<String, String>,
-}
-
-impl<'a> Insert<'a> {
-    pub(super) fn new(
-        name: Option<&'a ObjectName>,
-        attributes: &'a Attributes,
-        crc32c: Option<u32>,
-    ) -> Self {
-        Self {
-            name: name.map(ObjectName::as_str),
-            crc32c: crc32c.map(crc32c_text),
-            content_type: attributes.content_type.as_deref(),
-            content_encoding: attributes.content_encoding.as_deref(),
-            content_disposition: attributes.content_disposition.as_deref(),
-            content_language: attributes.content_language.as_deref(),
-            cache_control: attributes.cache_control.as_deref(),
-            storage_class: attributes.storage_class.as_deref(),
-            // A year outside 0..=9999 has no RFC 3339 form, and no meaning to the store either.
-            custom_time: attributes
-                .custom_time
-                .and_then(|time| OffsetDateTime::from(time).format(&Rfc3339).ok()),
-            metadata: &attributes.metadata,
-        }
-    }
-}
-
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-pub(super) struct Compose<'a> {
-    source_objects: Vec<ComposePart<'a>>,
-    destination: Insert<'a>,
-}
-
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct ComposePart<'a> {
-    name: &'a str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    object_preconditions: Option<ComposeCondition>,
-}
-
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct ComposeCondition {
-    /// A number as text, as every 64-bit integer of the API.
-    if_generation_match: String,
-}
-
-impl<'a> Compose<'a> {
-    pub(super) fn new(attributes: &'a Attributes, sources: &'a [ComposeSource]) -> Self {
-        let part = |source: &'a ComposeSource| ComposePart {
-            name: source.name.as_str(),
-            object_preconditions: source.generation.map(|generation| ComposeCondition {
-                if_generation_match: generation.to_string(),
-            }),
-        };
-        Self {
-            source_objects: sources.iter().map(part).collect(),
-            destination: Insert::new(None, attributes, None),
-        }
-    }
-}
-
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-pub(super) struct PatchBody<'a> {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    content_type: Option<&'a str>,
-    /// A `null` removes its key.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    metadata: BTreeMap<&'a str, Option<&'a str>>,
-}
-
-impl<'a> PatchBody<'a> {
-    pub(super) fn new(patch: &'a Patch) -> Self {
-        let entry = |(key, value): &'a (String, Option<String>)| (key.as_str(), value.as_deref());
-        Self {
-            content_type: patch.content_type.as_deref(),
-            metadata: patch.metadata.iter().map(entry).collect(),
-        }
-    }
-}
-
-/// JSON of a value of this module. Keys are strings and nothing in it can fail.
-pub(super) fn json(value: &impl Serialize) -> Vec<u8> {
-    #[expect(
-        clippy::expect_used,
-        reason = "no map of these types has keys but strings"
-    )]
-    serde_json::to_vec(value).expect("the API's own types are JSON")
-}
-
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
@@ -448,32 +336,5 @@ mod tests {
             assert_eq!(crc32c_of(header), expected, "{header}");
         }
         assert_eq!(crc32c_text(crc32c::crc32c(b"hello")), "mnG7TA==");
-    }
-
-    #[test]
-    fn what_is_sent_leaves_out_what_is_not_set() {
-        let name = ObjectName::parse("o").unwrap();
-        let mut attributes = Attributes::default();
-        let sent = |attributes: &Attributes| {
-            String::from_utf8(json(&Insert::new(Some(&name), attributes, Some(0)))).unwrap()
-        };
-        assert_eq!(sent(&attributes), r#"{"name":"o","crc32c":"AAAAAA=="}"#);
-        attributes.custom_time = Some(SystemTime::UNIX_EPOCH + Duration::from_millis(1500));
-        attributes
-            .metadata
-            .insert("k".to_owned(), "\"\n".to_owned());
-        assert_eq!(
-            sent(&attributes),
-            r#"{"name":"o","crc32c":"AAAAAA==","customTime":"1970-01-01T00:00:01.5Z","metadata":{"k":"\"\n"}}"#
-        );
-        let patch = Patch {
-            content_type: None,
-            metadata: vec![
-                ("a".to_owned(), None),
-                ("b".to_owned(), Some("1".to_owned())),
-            ],
-        };
-        let patch = String::from_utf8(json(&PatchBody::new(&patch))).unwrap();
-        assert_eq!(patch, r#"{"metadata":{"a":null,"b":"1"}}"#);
     }
 }

@@ -6,7 +6,8 @@ use std::fmt;
 
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, header};
 
-use super::call::{Answer, Call, Client, Failed};
+use super::call::{Answer, Call, Failed};
+use super::client::Client;
 use super::payload::Payload;
 use super::resource::{Insert, Malformed, crc32c_text, parse_object};
 use super::write::OPERATION;

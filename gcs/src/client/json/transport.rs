@@ -22,6 +22,13 @@ use super::connect::{self, Connector};
 use super::payload::{Outgoing, Payload};
 use crate::Cause;
 
+/// hyper takes no smaller buffer.
+const SMALLEST_BUFFER: usize = 8 << 10;
+
+/// Every key of an object's custom metadata is a header of its media; 8 KiB of metadata hold more than hyper's usual
+/// hundred.
+const HEADERS: usize = 512;
+
 /// The connections that all stores share. Clones are the same pool.
 #[derive(Clone)]
 pub struct Http {
@@ -60,7 +67,8 @@ impl Http {
             .pool_timer(TokioTimer::new())
             .pool_idle_timeout(pool.idle_timeout)
             .pool_max_idle_per_host(pool.idle)
-            .http1_max_buf_size(pool.read_buffer)
+            .http1_max_buf_size(pool.read_buffer.max(SMALLEST_BUFFER))
+            .http1_max_headers(HEADERS)
             .build(connector);
         Self {
             client,

@@ -3,7 +3,8 @@
 use bytes::Bytes;
 use http::{HeaderValue, Method, header};
 
-use super::call::{Call, Client};
+use super::call::Call;
+use super::client::Client;
 use super::payload::Payload;
 use super::resolve::Sent;
 use super::resource::{self, Insert, parse_object};

@@ -1,0 +1,248 @@
+//! One operation: attempts, identity, deadline and repetition around single requests.
+
+use std::sync::Arc;
+
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
+use tokio::time::{Instant, sleep, timeout_at};
+
+use super::InvalidConfig;
+use super::answer::Refusal;
+use super::call::{Answer, Call, Content, Failed};
+use super::config::{Config, Retry, Timeouts};
+use super::endpoint::Endpoint;
+use super::identity::{Identity, Proof};
+use super::retry::{self, Noise, Safety};
+use super::transport::{Arrived, Http, Lost, Sending};
+use super::url::Urls;
+use crate::{BucketName, Cause, Error, Kind, Result};
+
+/// The most that is read of an error's body.
+const REFUSAL: usize = 64 << 10;
+
+const USER_PROJECT: HeaderName = HeaderName::from_static("x-goog-user-project");
+
+/// What all calls to one bucket share.
+pub(super) struct Client {
+    pub(super) urls: Urls,
+    pub(super) bucket: BucketName,
+    pub(super) endpoint: Endpoint,
+    pub(super) timeouts: Timeouts,
+    pub(super) retry: Retry,
+    pub(super) noise: Noise,
+    pub(super) upload_chunk: u64,
+    http: Http,
+    identity: Identity,
+    /// Sent with every request.
+    headers: HeaderMap,
+}
+
+impl Client {
+    pub(super) fn new(
+        http: Http,
+        bucket: BucketName,
+        config: Config,
+    ) -> Result<Self, InvalidConfig> {
+        let mut headers = HeaderMap::new();
+        let agent = HeaderValue::from_str(&config.user_agent);
+        headers.insert(
+            header::USER_AGENT,
+            agent.map_err(|_| InvalidConfig::UserAgent)?,
+        );
+        if let Some(project) = &config.billing_project {
+            let project = HeaderValue::from_str(project);
+            headers.insert(
+                USER_PROJECT,
+                project.map_err(|_| InvalidConfig::BillingProject)?,
+            );
+        }
+        Ok(Self {
+            urls: Urls::new(&config.endpoint, &bucket),
+            bucket,
+            endpoint: config.endpoint,
+            timeouts: config.timeouts,
+            retry: config.retry,
+            noise: Noise::new(config.retry.seed),
+            upload_chunk: config.upload_chunk,
+            http,
+            identity: Identity::new(config.credentials),
+            headers,
+        })
+    }
+
+    /// Sends `call` until it succeeds, cannot succeed, or its time is over.
+    pub(super) async fn run(&self, call: &Call<'_>) -> Result<Answer, Failed> {
+        let deadline = Instant::now() + self.timeouts.operation;
+        let mut may_have_acted = false;
+        let mut unavailable = 0;
+        for next in 1.. {
+            let error = match self.attempt(call, deadline).await {
+                Ok(answer) => return Ok(answer),
+                Err(error) => error,
+            };
+            may_have_acted |= call.safety != Safety::Read && retry::may_have_acted(&error);
+            unavailable += u32::from(error.kind == Kind::Unavailable);
+            let pause = retry::pause(&self.retry, &error, next, self.noise.next());
+            if !retry::repeats(call.safety, &error)
+                || unavailable >= self.retry.attempts
+                || Instant::now() + pause >= deadline
+            {
+                return Err(Failed {
+                    error,
+                    may_have_acted,
+                });
+            }
+            tracing::debug!(
+                operation = call.operation,
+                kind = ?error.kind,
+                cause = ?error.cause,
+                attempt = next,
+                ?pause,
+                "repeating"
+            );
+            sleep(pause).await;
+        }
+        unreachable!("attempts are counted to the end of time");
+    }
+
+    /// One attempt; two where the store rejects a token that can be replaced.
+    async fn attempt(&self, call: &Call<'_>, deadline: Instant) -> Result<Answer> {
+        let proof = self.proof(call, deadline).await?;
+        let answer = self.exchange(call, proof.as_ref(), deadline).await;
+        let (Err(error), Some(proof)) = (&answer, &proof) else {
+            return answer;
+        };
+        if error.kind != Kind::Unauthenticated {
+            return answer;
+        }
+        tracing::debug!(operation = call.operation, "the store rejects the token");
+        let reported = timeout_at(deadline, self.identity.reject(proof)).await;
+        match reported {
+            Ok(Ok(Some(fresh))) => self.exchange(call, Some(&fresh), deadline).await,
+            Ok(Ok(None)) => answer,
+            Ok(Err(error)) => Err(self.no_token(call, &error)),
+            Err(_) => Err(self.lost(call, &no_token_in_time())),
+        }
+    }
+
+    async fn proof(&self, call: &Call<'_>, deadline: Instant) -> Result<Option<Proof>> {
+        if !self.endpoint.serves(&call.uri) {
+            return Ok(None);
+        }
+        match timeout_at(deadline, self.identity.proof()).await {
+            Ok(Ok(proof)) => Ok(proof),
+            Ok(Err(error)) => Err(self.no_token(call, &error)),
+            Err(_) => Err(self.lost(call, &no_token_in_time())),
+        }
+    }
+
+    /// One request and its answer.
+    async fn exchange(
+        &self,
+        call: &Call<'_>,
+        proof: Option<&Proof>,
+        deadline: Instant,
+    ) -> Result<Answer> {
+        let mut headers = call.headers.clone();
+        if let Some(proof) = proof {
+            proof.add_to(&mut headers);
+        }
+        // Behind the provider's, whose idea of the project to bill is a default.
+        for (name, value) in &self.headers {
+            headers.insert(name.clone(), value.clone());
+        }
+        let sending = Sending {
+            method: &call.method,
+            uri: &call.uri,
+            headers,
+            payload: &call.payload,
+        };
+        let lost = |lost: Lost| self.lost(call, &lost);
+        let arrived = self
+            .http
+            .send(sending, &self.timeouts, deadline)
+            .await
+            .map_err(lost)?;
+        let success =
+            arrived.status.is_success() || arrived.status == StatusCode::PERMANENT_REDIRECT;
+        if !success {
+            return Err(self.refused(call, proof, arrived, deadline).await);
+        }
+        let body = match call.collect {
+            None => Content::Flow(arrived.flow),
+            Some(limit) => {
+                Content::Whole(arrived.flow.collect(limit, deadline).await.map_err(lost)?)
+            }
+        };
+        Ok(Answer {
+            status: arrived.status,
+            headers: arrived.headers,
+            body,
+        })
+    }
+
+    async fn refused(
+        &self,
+        call: &Call<'_>,
+        proof: Option<&Proof>,
+        arrived: Arrived,
+        deadline: Instant,
+    ) -> Error {
+        let Arrived {
+            status,
+            headers,
+            flow,
+        } = arrived;
+        // The status already says what happened; a body that cannot be read costs only its words.
+        let body = flow.collect(REFUSAL, deadline).await.unwrap_or_default();
+        let refusal = Refusal::parse(status, &headers, &body, call.conditional);
+        let mut message = refusal.message;
+        for secret in proof
+            .into_iter()
+            .flat_map(Proof::secrets)
+            .chain(call.secret)
+        {
+            if message.contains(secret) {
+                message = message.replace(secret, "[redacted]");
+            }
+        }
+        Error {
+            status: Some(status.as_u16()),
+            reason: refusal.reason,
+            retry_after: refusal.retry_after,
+            ..Error::new(refusal.kind, call.operation, call.subject, message)
+        }
+    }
+
+    /// The error of a call that got no answer.
+    pub(super) fn lost(&self, call: &Call<'_>, lost: &Lost) -> Error {
+        let message = lost.message(self.endpoint.authority());
+        Error {
+            cause: Some(lost.cause),
+            ..Error::new(Kind::Unavailable, call.operation, call.subject, message)
+        }
+    }
+
+    fn no_token(
+        &self,
+        call: &Call<'_>,
+        error: &google_cloud_auth::errors::CredentialsError,
+    ) -> Error {
+        let lost = Lost::new(Cause::Credentials, &error.to_string());
+        let kind = if error.is_transient() {
+            Kind::Unavailable
+        } else {
+            Kind::Unauthenticated
+        };
+        Error {
+            kind,
+            ..self.lost(call, &lost)
+        }
+    }
+}
+
+fn no_token_in_time() -> Lost {
+    Lost::new(Cause::Credentials, "none came before the deadline")
+}
+
+/// An [`Arc`] of it is what bodies and uploads hold on to.
+pub(super) type Shared = Arc<Client>;
