@@ -56,8 +56,8 @@ impl Courier {
             let sent = self.client.send_chunk(&session, &self.request, &rest).await;
             let (progress, error) = match sent {
                 Err(failed) if failed.error.kind == Kind::Unavailable => {
-                    // Only the last chunk publishes.
-                    may_have_acted |= failed.may_have_acted && chunk.last.is_some();
+                    // Only the last chunk publishes; asking with the total may do it as well.
+                    may_have_acted |= chunk.last.is_some();
                     let total = chunk.last.map(|_| chunk.end());
                     let asked = self.client.query_session(&session, &self.request, total);
                     (asked.await, Some(failed.error))
