@@ -66,7 +66,13 @@ async fn the_store_or_the_identity_is_wrong() {
 
     let missing = world.path("nowhere/token");
     fails(with(&missing, BUCKET), 4, &["nowhere/token"], &dir).await;
-    fails(with(&world.path(""), BUCKET), 4, &["director"], &dir).await;
+    fails(
+        with(&world.path(""), BUCKET),
+        4,
+        &["not a regular file"],
+        &dir,
+    )
+    .await;
     fails(
         with(&file("garbage", "not a token"), BUCKET),
         4,

@@ -16,14 +16,14 @@ use tokio::process::{Child, Command};
 use tokio::time::timeout;
 
 /// The bucket of every test.
-pub const BUCKET: &str = "bucket-under-test";
+pub(crate) const BUCKET: &str = "bucket-under-test";
 /// The longest that one step of a test may take.
-pub const LIMIT: Duration = Duration::from_secs(240);
+pub(crate) const LIMIT: Duration = Duration::from_secs(240);
 /// The longest that starting or ending a mount may take.
 const TURN: Duration = Duration::from_secs(30);
 
 /// Whether mounts can be tested here. Where they cannot this says so loudly, and fails if they must be.
-pub fn can_mount() -> bool {
+pub(crate) fn can_mount() -> bool {
     let usable = File::options()
         .read(true)
         .write(true)
@@ -42,7 +42,7 @@ pub fn can_mount() -> bool {
 }
 
 /// The binary under test.
-pub fn gcsmount() -> Command {
+pub(crate) fn gcsmount() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_gcsmount"));
     for name in ["STORAGE_EMULATOR_HOST", "GOOGLE_APPLICATION_CREDENTIALS"] {
         command.env_remove(name);
@@ -52,7 +52,7 @@ pub fn gcsmount() -> Command {
 }
 
 /// Runs blocking file calls on a mount, off the threads that serve the emulator, within [`LIMIT`].
-pub async fn blocking<T: Send + 'static>(run: impl FnOnce() -> T + Send + 'static) -> T {
+pub(crate) async fn blocking<T: Send + 'static>(run: impl FnOnce() -> T + Send + 'static) -> T {
     timeout(LIMIT, tokio::task::spawn_blocking(run))
         .await
         .expect("file calls hang")
@@ -60,7 +60,7 @@ pub async fn blocking<T: Send + 'static>(run: impl FnOnce() -> T + Send + 'stati
 }
 
 /// Runs a program to its end and returns whether it succeeded and what it said.
-pub async fn run(
+pub(crate) async fn run(
     program: &str,
     arguments: impl IntoIterator<Item = impl AsRef<OsStr>>,
 ) -> (bool, String) {
@@ -80,17 +80,17 @@ pub async fn run(
 }
 
 /// An emulator and a directory.
-pub struct World {
-    pub emulator: Emulator,
-    pub scratch: TempDir,
+pub(crate) struct World {
+    pub(crate) emulator: Emulator,
+    pub(crate) scratch: TempDir,
 }
 
 impl World {
-    pub async fn new() -> Self {
+    pub(crate) async fn new() -> Self {
         Self::with(Config::default()).await
     }
 
-    pub async fn with(config: Config) -> Self {
+    pub(crate) async fn with(config: Config) -> Self {
         let config = Config {
             buckets: vec![BUCKET.into()],
             ..config
@@ -101,12 +101,12 @@ impl World {
         }
     }
 
-    pub fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.scratch.path().join(name)
     }
 
     /// A token of the identity that may use the bucket.
-    pub fn mint(&self, ttl: Duration) -> String {
+    pub(crate) fn mint(&self, ttl: Duration) -> String {
         self.emulator.admin().mint_token(&MintRequest {
             namespace: "tests".into(),
             service_account: "runner".into(),
@@ -116,21 +116,21 @@ impl World {
     }
 
     /// A token file with an hour to live.
-    pub fn token_file(&self) -> PathBuf {
+    pub(crate) fn token_file(&self) -> PathBuf {
         let path = self.path("token");
         fs::write(&path, self.mint(Duration::from_secs(3600))).unwrap();
         path
     }
 
     /// A directory to mount on.
-    pub fn mount_point(&self) -> PathBuf {
+    pub(crate) fn mount_point(&self) -> PathBuf {
         let dir = self.path("mnt");
         fs::create_dir_all(&dir).unwrap();
         dir
     }
 
     /// `gcsmount mount` with the emulator's addresses, without bucket and directory.
-    pub fn command(&self) -> Command {
+    pub(crate) fn command(&self) -> Command {
         let endpoint = self.emulator.endpoint();
         let mut command = gcsmount();
         command.args([
@@ -147,14 +147,14 @@ impl World {
     }
 
     /// Where the mount stages, to be found empty at the end.
-    pub fn staging(&self) -> PathBuf {
+    pub(crate) fn staging(&self) -> PathBuf {
         let dir = self.path("staging");
         fs::create_dir_all(&dir).unwrap();
         dir
     }
 
     /// Mounts the bucket with a token file.
-    pub async fn mount(&self, more: &[&str]) -> Mount {
+    pub(crate) async fn mount(&self, more: &[&str]) -> Mount {
         let mut command = self.command();
         command
             .arg("--token-file")
@@ -164,7 +164,7 @@ impl World {
     }
 
     /// Mounts the bucket with whatever `command` says.
-    pub async fn mount_with(&self, mut command: Command) -> Mount {
+    pub(crate) async fn mount_with(&self, mut command: Command) -> Mount {
         let (dir, log) = (self.mount_point(), self.path("log"));
         command
             .args(["--foreground", BUCKET])
@@ -188,25 +188,25 @@ impl World {
 }
 
 /// A mount served by a process of its own.
-pub struct Mount {
+pub(crate) struct Mount {
     child: Child,
     pid: i32,
-    pub dir: PathBuf,
+    pub(crate) dir: PathBuf,
     log: PathBuf,
 }
 
 impl Mount {
     /// What the process has logged.
-    pub fn log(&self) -> String {
+    pub(crate) fn log(&self) -> String {
         fs::read_to_string(&self.log).unwrap_or_default()
     }
 
-    pub fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.dir.join(name)
     }
 
     /// The most memory that the process has held so far.
-    pub fn peak_mib(&self) -> u64 {
+    pub(crate) fn peak_mib(&self) -> u64 {
         let status = fs::read_to_string(format!("/proc/{}/status", self.pid)).expect("it runs");
         let line = status
             .lines()
@@ -219,12 +219,12 @@ impl Mount {
             >> 10
     }
 
-    pub fn signal(&self, signal: Signal) {
+    pub(crate) fn signal(&self, signal: Signal) {
         kill(Pid::from_raw(self.pid), signal).expect("it runs");
     }
 
     /// Waits until the process has ended.
-    pub async fn ended(&mut self) -> ExitStatus {
+    pub(crate) async fn ended(&mut self) -> ExitStatus {
         timeout(TURN, self.child.wait())
             .await
             .expect("the mount does not end")
@@ -232,7 +232,7 @@ impl Mount {
     }
 
     /// Stops the process and checks that it ends well and leaves no mount.
-    pub async fn stop(mut self) {
+    pub(crate) async fn stop(mut self) {
         self.signal(Signal::SIGTERM);
         let status = self.ended().await;
         assert!(status.success(), "{status}: {}", self.log());
@@ -254,7 +254,7 @@ impl Drop for Mount {
 }
 
 /// Whether something is mounted at `dir`.
-pub fn is_mounted(dir: &Path) -> bool {
+pub(crate) fn is_mounted(dir: &Path) -> bool {
     fs::read_to_string("/proc/self/mountinfo")
         .unwrap()
         .lines()
