@@ -13,7 +13,7 @@ use crate::claims::Claims;
 use crate::error::{Error, Kind};
 
 /// How to find the audience of an exchange.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Audience {
     /// From the `aud` and `iss` of the subject token, anew at each exchange.
     FromToken,

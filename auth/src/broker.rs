@@ -16,18 +16,21 @@ use tokio::task::AbortHandle;
 
 use crate::clock::{Clock, Moment};
 use crate::error::{Error, Kind};
-use crate::exchange::{Exchange, Federation};
+use crate::exchange::Exchange;
 use crate::provider::Provider;
 use crate::token::AccessToken;
 
 mod config;
 mod driver;
+mod identities;
 mod status;
 
 pub use config::{BrokerConfig, CLOUD_PLATFORM, Tuning};
+pub use identities::{Identities, Key};
 pub use status::Status;
 
 use driver::Driver;
+use identities::Registered;
 
 /// A handle on the broker of one identity. Clones share it; with the last one its task ends.
 #[derive(Clone)]
@@ -36,6 +39,8 @@ pub struct Broker(Arc<Owner>);
 struct Owner {
     core: Arc<Core>,
     task: AbortHandle,
+    /// The place among [`Identities`], given up with the broker.
+    _registered: Option<Registered>,
 }
 
 impl Drop for Owner {
@@ -84,22 +89,8 @@ impl Broker {
     /// # Panics
     /// Outside a tokio runtime.
     pub fn spawn(config: BrokerConfig) -> Result<Self, Error> {
-        let BrokerConfig {
-            source,
-            audience,
-            sts,
-            scope,
-            timeouts,
-            wait,
-        } = config;
-        let exchange_limit = timeouts.source + timeouts.exchange + Duration::from_secs(1);
-        let exchange = Federation::new(source, audience, sts, scope, timeouts)?;
-        let tuning = Tuning {
-            wait,
-            exchange_limit,
-            ..Tuning::default()
-        };
-        Ok(Self::with_exchange(Arc::new(exchange), tuning))
+        let tuning = config.tuning();
+        Ok(Self::with_exchange(config.exchange()?, tuning))
     }
 
     /// Starts a broker for any way of getting tokens.
@@ -108,6 +99,10 @@ impl Broker {
     /// Outside a tokio runtime.
     #[must_use]
     pub fn with_exchange(exchange: Arc<dyn Exchange>, tuning: Tuning) -> Self {
+        Self::start(exchange, tuning, None)
+    }
+
+    fn start(exchange: Arc<dyn Exchange>, tuning: Tuning, registered: Option<Registered>) -> Self {
         let (publish, progress) = watch::channel(Progress::default());
         let Tuning {
             wait,
@@ -130,7 +125,11 @@ impl Broker {
         });
         let driver = Driver::new(Arc::clone(&core), publish, seed);
         let task = tokio::spawn(driver.run()).abort_handle();
-        Self(Arc::new(Owner { core, task }))
+        Self(Arc::new(Owner {
+            core,
+            task,
+            _registered: registered,
+        }))
     }
 
     /// The token, if a valid one is held. An atomic load and a look at the clock.

@@ -36,9 +36,10 @@ pub mod secret;
 pub mod source;
 pub mod sts;
 pub mod token;
+mod transport;
 
 pub use audience::Audience;
-pub use broker::{Broker, BrokerConfig, Status, Tuning};
+pub use broker::{Broker, BrokerConfig, Identities, Status, Tuning};
 pub use error::{Error, Kind};
 pub use exchange::{Exchange, Federation, Grant, Identity, Timeouts};
 pub use provider::Provider;

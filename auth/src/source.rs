@@ -23,4 +23,10 @@ pub trait Source: fmt::Debug + Send + Sync + 'static {
 
     /// The place in a few words for messages and status, such as a path. Never a token.
     fn describe(&self) -> String;
+
+    /// What makes this source another one: two sources with the same key deliver the tokens of one
+    /// identity. The place, unless that does not tell.
+    fn key(&self) -> String {
+        self.describe()
+    }
 }

@@ -6,7 +6,6 @@
 pub(crate) mod answer;
 pub(crate) mod client;
 mod endpoint;
-mod lookup;
 pub(crate) mod refusal;
 pub(crate) mod request;
 

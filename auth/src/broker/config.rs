@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use crate::audience::Audience;
 use crate::clock::{BootClock, Clock};
-use crate::exchange::Timeouts;
+use crate::error::Error;
+use crate::exchange::{Exchange, Federation, Timeouts};
 use crate::source::Source;
 use crate::sts::Endpoint;
 
@@ -41,6 +42,30 @@ impl BrokerConfig {
             scope: CLOUD_PLATFORM.to_owned(),
             timeouts: Timeouts::default(),
             wait: Tuning::default().wait,
+        }
+    }
+
+    /// The exchange that this describes, to stand behind a broker or in front of another step.
+    ///
+    /// # Errors
+    /// [`Kind::Config`](crate::Kind::Config) if the token service needs TLS and the system trusts no
+    /// certificate.
+    pub fn exchange(self) -> Result<Arc<dyn Exchange>, Error> {
+        Ok(Arc::new(Federation::new(
+            self.source,
+            self.audience,
+            self.sts,
+            self.scope,
+            self.timeouts,
+        )?))
+    }
+
+    /// Deadlines that leave the exchange all the time that its steps may take.
+    pub(super) fn tuning(&self) -> Tuning {
+        Tuning {
+            wait: self.wait,
+            exchange_limit: self.timeouts.source + self.timeouts.exchange + Duration::from_secs(1),
+            ..Tuning::default()
         }
     }
 }

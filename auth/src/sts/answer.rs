@@ -5,21 +5,13 @@ use std::borrow::Cow;
 use std::time::{Duration, SystemTime};
 
 use http::header::{DATE, RETRY_AFTER};
-use http::{HeaderMap, HeaderName, StatusCode};
+use http::{HeaderMap, HeaderName};
 use serde::Deserialize;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc2822;
-use zeroize::Zeroizing;
 
 use crate::exchange::Grant;
 use crate::secret::AccessSecret;
-
-/// One answer, read to its end.
-pub(crate) struct Answer {
-    pub(crate) status: StatusCode,
-    pub(crate) retry_after: Option<Duration>,
-    pub(crate) body: Zeroizing<Vec<u8>>,
-}
 
 /// Why a successful answer is of no use, to follow "the token service ".
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

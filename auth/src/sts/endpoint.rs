@@ -1,16 +1,15 @@
 //! The address of a token service.
 
 use std::fmt;
-use std::net::IpAddr;
 
 use http::Uri;
-use http::uri::{PathAndQuery, Scheme};
 
-use crate::error::{Error, Kind};
+use crate::error::Error;
+use crate::transport::target;
 
 /// The URL to which exchanges are posted: Google's own, that of another universe, a private
 /// endpoint or an emulator.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Endpoint(Uri);
 
 const GOOGLE: &str = "https://sts.googleapis.com/v1/token";
@@ -20,40 +19,10 @@ impl Endpoint {
     /// Reads an absolute `https` or `http` URL. Without a path it gets `/v1/token`.
     ///
     /// # Errors
-    /// [`Kind::Config`] with the accepted form.
+    /// [`Kind::Config`](crate::error::Kind::Config) with the accepted form.
     pub fn parse(url: &str) -> Result<Self, Error> {
-        // Only the reason is told: a URL with a password in it is one of the things refused.
-        let refuse = |reason: &str| {
-            let message = format!(
-                "--sts-endpoint {reason}; it takes a URL such as {GOOGLE} or http://127.0.0.1:8080"
-            );
-            Error::new(Kind::Config, message)
-        };
-        let mut parts = url
-            .parse::<Uri>()
-            .map_err(|_| refuse("is not a URL"))?
-            .into_parts();
-        match parts.scheme.as_ref().map(Scheme::as_str) {
-            Some("https" | "http") => {}
-            _ => return Err(refuse("does not begin with https:// or http://")),
-        }
-        match &parts.authority {
-            Some(authority) if authority.as_str().contains('@') => {
-                return Err(refuse("has a user name in it"));
-            }
-            Some(authority) if !authority.host().is_empty() => {}
-            _ => return Err(refuse("names no host")),
-        }
-        if parts
-            .path_and_query
-            .as_ref()
-            .is_none_or(|path| path.as_str() == "/")
-        {
-            parts.path_and_query = Some(PathAndQuery::from_static(PATH));
-        }
-        Uri::from_parts(parts)
-            .map(Self)
-            .map_err(|_| refuse("is not a URL"))
+        let example = format!("{GOOGLE} or http://127.0.0.1:8080");
+        target::parse(url, "--sts-endpoint", &example, PATH).map(Self)
     }
 
     pub(crate) fn uri(&self) -> &Uri {
@@ -66,9 +35,7 @@ impl Endpoint {
 
     /// Whether a subject token sent here crosses a network that others may read.
     pub(crate) fn is_cleartext(&self) -> bool {
-        let host = self.host().trim_start_matches('[').trim_end_matches(']');
-        let loopback = host == "localhost" || host.parse().is_ok_and(|ip: IpAddr| ip.is_loopback());
-        self.0.scheme() == Some(&Scheme::HTTP) && !loopback
+        target::is_cleartext(&self.0)
     }
 }
 
@@ -87,6 +54,7 @@ impl fmt::Display for Endpoint {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::Kind;
 
     #[test]
     fn urls_are_read() {

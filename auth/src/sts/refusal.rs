@@ -7,10 +7,11 @@ use http::StatusCode;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
-use super::answer::{Answer, Code, Fault, fault};
+use super::answer::{Code, Fault, fault, retry_after};
 use crate::claims::Claims;
 use crate::error::{Error, Kind, Refusal, SourceFault};
 use crate::secret::{SubjectToken, quotable};
+use crate::transport::Answer;
 
 /// What was asked for, to be named in a sentence.
 pub(crate) struct Asked<'a> {
@@ -46,7 +47,7 @@ impl Asked<'_> {
                 ),
             ),
         };
-        error.with_retry_after(answer.retry_after)
+        error.with_retry_after(retry_after(&answer.headers, self.now))
     }
 
     fn unavailable(&self, status: u16, said: &str) -> Error {
@@ -141,6 +142,9 @@ impl Asked<'_> {
 mod tests {
     use std::time::Duration;
 
+    use http::header::RETRY_AFTER;
+    use http::{HeaderMap, HeaderValue};
+
     use super::*;
 
     fn explain(status: u16, body: &str, expires_at: Option<SystemTime>) -> Error {
@@ -161,7 +165,7 @@ mod tests {
         };
         asked.explain(&Answer {
             status: StatusCode::from_u16(status).unwrap(),
-            retry_after: Some(Duration::from_secs(3)),
+            headers: HeaderMap::from_iter([(RETRY_AFTER, HeaderValue::from_static("3"))]),
             body: body.as_bytes().to_vec().into(),
         })
     }

@@ -14,8 +14,6 @@ pub(crate) struct Exchange<'a> {
     pub(crate) subject: &'a SubjectToken,
 }
 
-pub(crate) const CONTENT_TYPE: &str = "application/x-www-form-urlencoded";
-
 impl Exchange<'_> {
     /// The body, in memory that is zeroed once it is sent.
     pub(crate) fn body(&self) -> Bytes {

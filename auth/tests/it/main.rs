@@ -6,6 +6,7 @@
 mod broker;
 mod doubles;
 mod federation;
+mod identities;
 mod matrix;
 mod provider;
 mod sts;

@@ -1,0 +1,307 @@
+//! Carries one HTTP request to a server and its answer back: one pooled HTTP/1.1 client, a deadline
+//! for the connection and one for the whole, a bound on the size of the answer. One attempt; a
+//! redirect is not followed, since the token in the request would go with it.
+
+use std::error::Error as StdError;
+use std::io;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{ACCEPT, CONTENT_TYPE, HeaderValue, USER_AGENT};
+use http::{HeaderMap, Method, Request, StatusCode, Uri};
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::body::Incoming;
+use hyper_rustls::{ConfigBuilderExt, HttpsConnector, HttpsConnectorBuilder};
+use hyper_util::client::legacy::Client as Pool;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::{TokioExecutor, TokioTimer};
+use rustls::crypto::ring;
+use rustls::{ClientConfig, RootCertStore};
+use zeroize::Zeroizing;
+
+use crate::error::{Error, Kind, Reach};
+
+mod lookup;
+pub(crate) mod target;
+
+use lookup::{Failed, Lookup};
+
+/// Larger than any answer: STS documents tokens of up to 12 KB.
+const LARGEST_ANSWER: usize = 1 << 20;
+
+/// Exchanges are minutes apart, and a connection that has idled that long may be dead without
+/// either end knowing. It is kept for the attempts of one bad minute only.
+const IDLE: Duration = Duration::from_secs(30);
+
+/// One answer, read to its end.
+pub(crate) struct Answer {
+    pub(crate) status: StatusCode,
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: Zeroizing<Vec<u8>>,
+}
+
+/// Who is asked, for the sentences about what went wrong.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Peer<'a> {
+    /// The beginning of the sentence, such as `the token service at sts.example`.
+    pub(crate) name: &'a str,
+    /// What an operator would look at, such as `--sts-endpoint`.
+    pub(crate) setting: &'a str,
+}
+
+/// A pooled client. Clones share its connections.
+#[derive(Clone, Debug)]
+pub(crate) struct Transport {
+    pool: Pool<HttpsConnector<HttpConnector<Lookup>>, Full<Bytes>>,
+    total: Duration,
+}
+
+impl Transport {
+    /// A client for servers such as the one at `uri`, which says whether TLS is needed. Nothing is
+    /// connected yet.
+    pub(crate) fn new(uri: &Uri, connect: Duration, total: Duration) -> Result<Self, Error> {
+        let mut http = HttpConnector::new_with_resolver(Lookup);
+        http.enforce_http(false);
+        http.set_connect_timeout(Some(connect));
+        http.set_nodelay(true);
+        let connector = HttpsConnectorBuilder::new()
+            .with_tls_config(tls(uri)?)
+            .https_or_http()
+            .enable_http1()
+            .wrap_connector(http);
+        let pool = Pool::builder(TokioExecutor::new())
+            .pool_idle_timeout(IDLE)
+            .pool_max_idle_per_host(1)
+            .pool_timer(TokioTimer::new())
+            .build(connector);
+        Ok(Self { pool, total })
+    }
+
+    /// Sends a request and reads the answer to its end.
+    pub(crate) async fn call(
+        &self,
+        request: Request<Full<Bytes>>,
+        peer: Peer<'_>,
+    ) -> Result<Answer, Error> {
+        within(self.total, peer, self.converse(request, peer)).await
+    }
+
+    async fn converse(
+        &self,
+        request: Request<Full<Bytes>>,
+        peer: Peer<'_>,
+    ) -> Result<Answer, Error> {
+        let response = self
+            .pool
+            .request(request)
+            .await
+            .map_err(|error| unreachable(&error, peer))?;
+        let (head, body) = response.into_parts();
+        Ok(Answer {
+            status: head.status,
+            headers: head.headers,
+            body: collect(body, peer).await?,
+        })
+    }
+}
+
+/// A request with what all of ours have in common.
+pub(crate) fn request(method: Method, uri: Uri, body: Bytes) -> Request<Full<Bytes>> {
+    let mut request = Request::new(Full::new(body));
+    *request.method_mut() = method;
+    *request.uri_mut() = uri;
+    let headers = request.headers_mut();
+    headers.insert(ACCEPT, HeaderValue::from_static("application/json"));
+    headers.insert(
+        USER_AGENT,
+        HeaderValue::from_static(concat!("gcsmount/", env!("CARGO_PKG_VERSION"))),
+    );
+    request
+}
+
+/// A form to be posted.
+pub(crate) fn form(uri: Uri, body: Bytes) -> Request<Full<Bytes>> {
+    let mut request = request(Method::POST, uri, body);
+    request.headers_mut().insert(
+        CONTENT_TYPE,
+        HeaderValue::from_static("application/x-www-form-urlencoded"),
+    );
+    request
+}
+
+/// The outcome of a conversation, or that it had none in time.
+pub(crate) async fn within(
+    total: Duration,
+    peer: Peer<'_>,
+    conversation: impl Future<Output = Result<Answer, Error>>,
+) -> Result<Answer, Error> {
+    tokio::time::timeout(total, conversation)
+        .await
+        .unwrap_or_else(|_| {
+            let message = format!(
+                "{} gave no answer within {} s",
+                peer.name,
+                total.as_secs_f32()
+            );
+            Err(Error::new(Kind::Timeout, message))
+        })
+}
+
+/// The body in one piece of memory that is ours to zero. The pieces are gathered first and copied
+/// once: a buffer that grows leaves copies behind.
+pub(crate) async fn collect(body: Incoming, peer: Peer<'_>) -> Result<Zeroizing<Vec<u8>>, Error> {
+    let mut body = Limited::new(body, LARGEST_ANSWER);
+    let mut pieces: Vec<Bytes> = Vec::new();
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|_| {
+            let message = format!("the answer of {} broke off or has no end", peer.name);
+            Error::new(Kind::BadAnswer, message)
+        })?;
+        pieces.extend(frame.into_data());
+    }
+    Ok(Zeroizing::new(pieces.concat()))
+}
+
+/// The error that a request without an answer means.
+pub(crate) fn unreachable(error: &(dyn StdError + 'static), peer: Peer<'_>) -> Error {
+    let (kind, why) = diagnose(error, peer.setting);
+    Error::new(kind, format!("{} {why}", peer.name))
+}
+
+/// Why a request got no answer: the first cause that says so, from the outside in.
+fn diagnose(error: &(dyn StdError + 'static), setting: &str) -> (Kind, String) {
+    causes(error)
+        .find_map(|cause| known(cause, setting))
+        .unwrap_or_else(|| {
+            let why = "cannot be reached: the connection broke; is the service up?";
+            (Kind::Unreachable(Reach::Network), why.to_owned())
+        })
+}
+
+fn known(cause: &(dyn StdError + 'static), setting: &str) -> Option<(Kind, String)> {
+    if let Some(failed) = cause.downcast_ref::<Failed>() {
+        return Some(match failed {
+            Failed::NoSuchName => (
+                Kind::Unreachable(Reach::UnknownHost),
+                format!("cannot be reached: {failed}; check {setting}"),
+            ),
+            Failed::NoAnswer => (
+                Kind::Unreachable(Reach::NameService),
+                format!("cannot be reached: {failed}; is the network up?"),
+            ),
+        });
+    }
+    if let Some(tls) = cause.downcast_ref::<rustls::Error>() {
+        let why = format!(
+            "cannot be trusted: {tls}; check {setting}, or name its authority in SSL_CERT_FILE"
+        );
+        return Some((Kind::Unreachable(Reach::Tls), why));
+    }
+    if cause
+        .downcast_ref::<hyper::Error>()
+        .is_some_and(hyper::Error::is_parse)
+    {
+        let why = format!("does not speak HTTP: is {setting} right?");
+        return Some((Kind::BadAnswer, why));
+    }
+    let io = cause.downcast_ref::<io::Error>()?;
+    match io.kind() {
+        io::ErrorKind::TimedOut => {
+            let why = "cannot be reached: no connection in time; is a firewall between?";
+            Some((Kind::Timeout, why.to_owned()))
+        }
+        // A box around another error: the one inside knows more.
+        _ if io.get_ref().is_some() => None,
+        _ => Some((
+            Kind::Unreachable(Reach::Network),
+            format!("cannot be reached: {io}; check {setting} and that the service is up"),
+        )),
+    }
+}
+
+/// The error and what caused it, through the boxes of [`io::Error`] too, which its own `source`
+/// steps over.
+fn causes<'a>(
+    error: &'a (dyn StdError + 'static),
+) -> impl Iterator<Item = &'a (dyn StdError + 'static)> {
+    std::iter::successors(Some(error), |&cause| {
+        match cause
+            .downcast_ref::<io::Error>()
+            .and_then(io::Error::get_ref)
+        {
+            Some(inner) => Some(inner as &(dyn StdError + 'static)),
+            None => cause.source(),
+        }
+    })
+}
+
+/// TLS with the certificates that the system trusts (`SSL_CERT_FILE` and `SSL_CERT_DIR` are
+/// obeyed). An `http` server needs none, so that an image without certificates can use one.
+fn tls(uri: &Uri) -> Result<ClientConfig, Error> {
+    /// Read once in a process: some hundred certificates, which a thousand identities share.
+    static TRUSTED: OnceLock<ClientConfig> = OnceLock::new();
+    if uri.scheme_str() != Some("https") {
+        return Ok(builder()?
+            .with_root_certificates(RootCertStore::empty())
+            .with_no_client_auth());
+    }
+    if let Some(config) = TRUSTED.get() {
+        return Ok(config.clone());
+    }
+    let config = builder()?
+        .with_native_roots()
+        .map_err(|error| {
+            let message = format!(
+                "no certificate authority is known to this system ({error}): install \
+                 ca-certificates or set SSL_CERT_FILE"
+            );
+            Error::new(Kind::Config, message)
+        })?
+        .with_no_client_auth();
+    Ok(TRUSTED.get_or_init(|| config).clone())
+}
+
+fn builder() -> Result<rustls::ConfigBuilder<ClientConfig, rustls::WantsVerifier>, Error> {
+    ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .map_err(|error| Error::new(Kind::Internal, format!("TLS cannot be set up: {error}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn causes_are_found_in_boxes_of_boxes() {
+        let boxed =
+            |inner: Box<dyn StdError + Send + Sync>| io::Error::other(io::Error::other(inner));
+        let network = Kind::Unreachable(Reach::Network);
+        for (error, kind) in [
+            (
+                boxed(Box::new(Failed::NoSuchName)),
+                Kind::Unreachable(Reach::UnknownHost),
+            ),
+            (
+                boxed(Box::new(Failed::NoAnswer)),
+                Kind::Unreachable(Reach::NameService),
+            ),
+            (
+                boxed(Box::new(rustls::Error::DecryptError)),
+                Kind::Unreachable(Reach::Tls),
+            ),
+            (
+                boxed(Box::new(io::Error::from(io::ErrorKind::ConnectionRefused))),
+                network,
+            ),
+            (
+                io::Error::new(io::ErrorKind::TimedOut, "elapsed"),
+                Kind::Timeout,
+            ),
+            (io::Error::from(io::ErrorKind::TimedOut), Kind::Timeout),
+            (boxed("something new".into()), network),
+        ] {
+            assert_eq!(diagnose(&error, "--url").0, kind, "{error:?}");
+        }
+    }
+}
