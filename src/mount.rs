@@ -7,18 +7,18 @@ use gcsmount_fuse::session::{self, MountOptions, MountPoint, Mounted};
 use gcsmount_gcs::Store;
 use gcsmount_gcs::error::Cause;
 use tokio::runtime::Handle;
-use tokio::time::timeout;
+use tokio::time::timeout_at;
 
 use crate::cli::Settings;
 use crate::config::MountConfig;
 use crate::exit::{Exit, Failure};
-use crate::wire::{self, Access};
+use crate::wire::{self, ATTEMPT, Access};
 use crate::{background, explain, lifecycle, telemetry};
 
-/// The longest that one attempt to reach a service may take before the mount stands.
-const ATTEMPT: Duration = Duration::from_secs(8);
 /// The first and the longest pause between two attempts.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(5));
+/// What a client's own deadline may be late by.
+const GRACE: Duration = Duration::from_secs(1);
 /// How often somebody who waits for the mount is told that it is still being tried.
 const SIGN_OF_LIFE: Duration = Duration::from_secs(5);
 
@@ -78,9 +78,9 @@ async fn start(config: &MountConfig) -> Result<(Fs, Mounted), Failure> {
     point.check().map_err(|error| explain::mount(&error))?;
     tracing::info!(identity = %config.identity, "identity chosen");
     let access = wire::access(&config.identity)?;
-    let store = wire::store(config, &access)?;
-    reach(config, &access, &*store).await?;
-    let fs = wire::file_system(config, store, Handle::current());
+    let stores = wire::stores(config, &access)?;
+    reach(config, &access, &*stores.probe).await?;
+    let fs = wire::file_system(config, stores.store, Handle::current());
     let options = mount_options(config);
     let mounted =
         session::mount(fs.clone(), point, &options).map_err(|error| explain::mount(&error))?;
@@ -109,7 +109,8 @@ async fn reach(config: &MountConfig, access: &Access, store: &dyn Store) -> Resu
     }
 }
 
-/// One attempt; the flag of an error says that repeating it cannot help.
+/// One attempt; the flag of an error says that repeating it cannot help. The deadlines are those of the clients; the
+/// ones here are for a client that does not keep its own.
 async fn attempt(
     config: &MountConfig,
     access: &Access,
@@ -122,13 +123,14 @@ async fn attempt(
         );
         (Failure::new(Exit::Unreachable, sentence), false)
     };
+    let deadline = tokio::time::Instant::now() + ATTEMPT + GRACE;
     if let Some(broker) = &access.broker {
-        let token = timeout(ATTEMPT, broker.token()).await;
+        let token = timeout_at(deadline, broker.token()).await;
         token
             .map_err(|_| late("the token service", access.sts()))?
             .map_err(|error| (explain::identity(&error), error.is_permanent_for_mount()))?;
     }
-    let probe = timeout(ATTEMPT, store.bucket()).await;
+    let probe = timeout_at(deadline, store.bucket()).await;
     let bucket = probe
         .map_err(|_| late("the storage service", &config.endpoint))?
         .map_err(|error| {

@@ -5,6 +5,7 @@
 //! ```
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use gcsmount_auth::{Audience, Broker, BrokerConfig, FileSource};
 use gcsmount_cache::{BlockCache, Budget, CacheConfig};
@@ -18,6 +19,9 @@ use crate::config::MountConfig;
 use crate::exit::{Exit, Failure};
 use crate::explain;
 use crate::identity::{Identity, Projected};
+
+/// The longest that one attempt to reach a service may take before the mount stands.
+pub const ATTEMPT: Duration = Duration::from_secs(8);
 
 /// What the identity amounts to: how requests get their headers.
 #[derive(Debug)]
@@ -115,11 +119,20 @@ fn application_default() -> Result<Credentials, Failure> {
         })
 }
 
-/// The bucket, as this identity sees it.
+/// The bucket as this identity sees it, over one pool of connections.
+#[derive(Debug)]
+pub struct Stores {
+    /// Repeats nothing and gives up after [`ATTEMPT`]: what the mount asks before it stands, so that it learns the cause.
+    pub probe: Arc<dyn Store>,
+    /// The one to work with.
+    pub store: Arc<dyn Store>,
+}
+
+/// Sets up the clients. No request is sent yet.
 ///
 /// # Errors
 /// [`Exit::Usage`] for an endpoint that is none.
-pub fn store(config: &MountConfig, access: &Access) -> Result<Arc<dyn Store>, Failure> {
+pub fn stores(config: &MountConfig, access: &Access) -> Result<Stores, Failure> {
     let usage = |error: &dyn std::fmt::Display| {
         Failure::new(Exit::Usage, format!("--custom-endpoint: {error}"))
     };
@@ -127,19 +140,25 @@ pub fn store(config: &MountConfig, access: &Access) -> Result<Arc<dyn Store>, Fa
         .endpoint
         .parse()
         .map_err(|error: json::InvalidEndpoint| usage(&error))?;
+    let patient = json::Config {
+        endpoint,
+        credentials: access.credentials.clone(),
+        billing_project: config.billing_project.clone(),
+        ..json::Config::default()
+    };
+    let mut hasty = patient.clone();
+    hasty.retry.attempts = 1;
+    hasty.timeouts.operation = ATTEMPT;
     let http = json::Http::new(&json::Pool::default());
-    let store = json::JsonStore::new(
-        &http,
-        config.bucket.clone(),
-        json::Config {
-            endpoint,
-            credentials: access.credentials.clone(),
-            billing_project: config.billing_project.clone(),
-            ..json::Config::default()
-        },
-    )
-    .map_err(|error| usage(&error))?;
-    Ok(Arc::new(store))
+    let store = |settings| -> Result<Arc<dyn Store>, Failure> {
+        let store = json::JsonStore::new(&http, config.bucket.clone(), settings)
+            .map_err(|error| usage(&error))?;
+        Ok(Arc::new(store))
+    };
+    Ok(Stores {
+        probe: store(hasty)?,
+        store: store(patient)?,
+    })
 }
 
 /// The file system over the bucket, with its memory.

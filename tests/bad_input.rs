@@ -141,13 +141,16 @@ async fn a_service_is_out_of_reach() {
     let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let closed = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let addresses = [
-        format!("http://{}", closed.local_addr().unwrap()),
-        format!("http://{}", silent.local_addr().unwrap()),
-        "http://no-such-host.invalid".to_owned(),
+        (
+            format!("http://{}", closed.local_addr().unwrap()),
+            "refused",
+        ),
+        (format!("http://{}", silent.local_addr().unwrap()), "answer"),
+        ("http://no-such-host.invalid".to_owned(), "no-such-host"),
     ];
     drop(closed);
     let good = world.emulator.endpoint();
-    for bad in &addresses {
+    for (bad, why) in &addresses {
         for (store, sts) in [(bad, &good), (&good, bad)] {
             let mut command = gcsmount();
             command.args(["mount", "--foreground", "--mount-retry-timeout=0"]);
@@ -160,7 +163,7 @@ async fn a_service_is_out_of_reach() {
             ]);
             command.arg(&token).arg(BUCKET).arg(&dir);
             let host = bad.trim_start_matches("http://");
-            fails(command, 6, &[host], &dir).await;
+            fails(command, 6, &[host, why], &dir).await;
         }
     }
 }
