@@ -60,7 +60,7 @@ answers! {
     ReplyData, Bytes => |to, bytes| to.data(&bytes);
     ReplyWrite, u32 => |to, written| to.written(written);
     ReplyEntry, Entry => |to, entry| {
-        to.entry(&entry.ttl, &file_attr(&entry.attr), Generation(entry.generation))
+        to.entry(&entry.ttl, &file_attr(&entry.attr), Generation(entry.generation));
     };
     ReplyAttr, (Attr, Duration) => |to, attr| to.attr(&attr.1, &file_attr(&attr.0));
     ReplyOpen, Opened => |to, opened| to.opened(FileHandle(opened.fh.0), flags(&opened));
@@ -73,7 +73,7 @@ answers! {
             Generation(entry.generation),
             FileHandle(opened.fh.0),
             flags(&opened),
-        )
+        );
     };
 }
 

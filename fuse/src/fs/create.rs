@@ -12,7 +12,7 @@ use nix::errno::Errno;
 
 use super::Fs;
 use super::attr::Entry;
-use super::open::{OpenFlags, Opened};
+use super::open::{Access, OpenFlags, Opened};
 use crate::errno::{Error, Result};
 use crate::handle::writer::Writer;
 use crate::inode::{Body, File, Found, Ino};
@@ -69,7 +69,8 @@ impl Fs {
     fn create_new(&self, parent: Ino, name: &OsStr, flags: OpenFlags) -> Result<(Entry, Opened)> {
         let mut table = self.table.lock();
         let (name, object) = self.new_place(&table, parent, name, "")?;
-        let writer = Writer::create(self.workshop.clone(), object);
+        let read_back = flags.access == Access::ReadWrite;
+        let writer = Writer::create(self.workshop.clone(), object, read_back);
         let body = Body::File(File {
             writer: Some(writer.clone()),
             writers: 1,

@@ -34,6 +34,16 @@ pub(super) struct OpenDir {
     listing: tokio::sync::Mutex<Option<Listing>>,
 }
 
+/// How far the handing out of entries came.
+struct Handed {
+    /// The offset behind the last.
+    at: u64,
+    /// Whether there were any.
+    some: bool,
+    /// Whether the sink takes no more.
+    full: bool,
+}
+
 impl Fs {
     /// Opens a directory.
     ///
@@ -79,9 +89,10 @@ impl Fs {
         };
         let mut at = self.add_dots(dir.ino, offset, sink);
         loop {
-            let from = at;
-            at = self.hand_out(dir.ino, listing, at, sink);
-            if at > from.max(offset) {
+            let handed = self.hand_out(dir.ino, listing, at, sink);
+            at = handed.at;
+            // An empty answer would say that this is the end.
+            if handed.full || handed.some {
                 return Ok(());
             }
             match listing.next(at) {
@@ -129,18 +140,28 @@ impl Fs {
         offset.max(DOTS)
     }
 
-    /// Hands out what is at hand; the offset behind it.
-    fn hand_out(&self, dir: Ino, listing: &Listing, offset: u64, sink: &mut dyn EntrySink) -> u64 {
-        if offset < DOTS {
-            return offset;
+    /// Hands out what is at hand from `offset` on.
+    fn hand_out(
+        &self,
+        dir: Ino,
+        listing: &Listing,
+        offset: u64,
+        sink: &mut dyn EntrySink,
+    ) -> Handed {
+        let mut handed = Handed {
+            at: offset,
+            some: false,
+            full: offset < DOTS,
+        };
+        if handed.full {
+            return handed;
         }
-        let mut at = offset;
         let mut table = self.table.lock();
         let fresh = listing.changes == changes_of(&table, dir);
         for (next, entry) in listing.at_hand(offset) {
             if listing.is_local(next) && table.child(dir, &entry.name).is_none() {
                 // Removed since the listing was begun.
-                at = next;
+                handed.at = next;
                 continue;
             }
             let taken = if sink.wants_attributes() {
@@ -155,11 +176,13 @@ impl Fs {
                 sink.add(next, ino, kind, OsStr::new(&*entry.name))
             };
             if !taken {
+                handed.full = true;
                 break;
             }
-            at = next;
+            handed.at = next;
+            handed.some = true;
         }
-        at
+        handed
     }
 
     fn add_looked_up(

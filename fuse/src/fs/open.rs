@@ -197,47 +197,54 @@ impl Fs {
         Ok(busy)
     }
 
-    /// Gives up a writer. The last one to do so publishes what is left, which is only what no close has reported on,
-    /// and forgets a file that never got into the bucket.
+    /// Gives up a writer. The last one to do so publishes what no close has reported on, and forgets a file that never
+    /// got into the bucket.
     pub(super) async fn drop_writer(&self, ino: Ino, writer: &Writer) {
-        let is_last = {
-            let table = self.table.lock();
-            let file = table.get(ino).and_then(|inode| inode.file());
-            file.is_some_and(|file| file.writers == 1)
-        };
-        if is_last && writer.view().dirty && !writer.view().failed {
-            // Only what a mapping wrote behind the last close, or a truncation whose caller is gone.
+        while !self.let_go(ino, writer) {
+            // What a mapping wrote behind the last close.
             if let Err(error) = self.publish(ino, writer).await {
-                tracing::error!(%error, "written data is lost: it could not be stored behind the last close");
+                tracing::error!(%error, "written data could not be stored behind the last close");
             }
         }
-        let is_over = {
-            let mut table = self.table.lock();
-            let Some(file) = table.get_mut(ino).and_then(|inode| inode.file_mut()) else {
-                return;
-            };
-            file.writers -= 1;
-            let is_over = file.writers == 0;
-            if is_over {
-                file.writer = None;
-                let lost = file.object.is_none();
-                self.forget_lost(&mut table, ino, lost);
-            }
-            is_over
-        };
-        if is_over {
+        if writer.view().dirty && !self.has_writer(ino, writer) {
             writer.abandon().await;
         }
     }
 
-    fn forget_lost(&self, table: &mut Table, ino: Ino, lost: bool) {
-        let place = table
-            .get(ino)
-            .filter(|inode| lost && inode.linked)
-            .map(|inode| (inode.parent, inode.name.clone()));
-        if let Some((parent, name)) = place {
+    /// Gives up a writer, unless it is the last one and there is something to publish.
+    fn let_go(&self, ino: Ino, writer: &Writer) -> bool {
+        let mut table = self.table.lock();
+        let Some(inode) = table.get_mut(ino) else {
+            return true;
+        };
+        let (parent, name, linked) = (inode.parent, inode.name.clone(), inode.linked);
+        let Some(file) = inode.file_mut() else {
+            return true;
+        };
+        if file.writers > 1 {
+            file.writers -= 1;
+            return true;
+        }
+        let view = writer.view();
+        if view.dirty && !view.failed && view.name.is_some() {
+            return false;
+        }
+        if view.dirty && view.failed {
+            tracing::error!(%name, "written data is lost: it could not be stored, and nobody has it open any more");
+        }
+        file.writers = 0;
+        file.writer = None;
+        if linked && file.object.is_none() {
             table.remove(parent, &name);
         }
+        true
+    }
+
+    fn has_writer(&self, ino: Ino, writer: &Writer) -> bool {
+        let table = self.table.lock();
+        let file = table.get(ino).and_then(|inode| inode.file());
+        let current = file.and_then(|file| file.writer.as_deref());
+        current.is_some_and(|current| std::ptr::eq(current, writer))
     }
 
     /// Makes a handle.

@@ -1,1 +1,5 @@
+//! The file system without a kernel: verbs over a bucket in memory.
 
+mod kit;
+mod names;
+mod writes;

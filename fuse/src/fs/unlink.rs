@@ -9,7 +9,7 @@ use nix::errno::Errno;
 
 use super::{Fs, Place};
 use crate::errno::{Error, Result};
-use crate::inode::Ino;
+use crate::inode::{Ino, Inode, Table};
 use crate::names;
 
 /// Objects that are moved or deleted side by side.
@@ -72,10 +72,10 @@ impl Fs {
     }
 
     /// Whether a directory has files that the bucket does not know of yet.
-    pub(super) fn check_no_local(&self, table: &crate::inode::Table, dir: Ino) -> Result<()> {
+    pub(super) fn check_no_local(&self, table: &Table, dir: Ino) -> Result<()> {
         let inode = table.get(dir).ok_or(Error::of(Errno::ENOENT))?;
         inode.dir().ok_or(Error::of(Errno::ENOTDIR))?;
-        if table.children(dir).any(|child| child.is_local()) {
+        if table.children(dir).any(Inode::is_local) {
             return Err(Error::of(Errno::ENOTEMPTY));
         }
         Ok(())

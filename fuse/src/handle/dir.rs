@@ -26,6 +26,8 @@ struct Mark {
 /// A page as entries.
 #[derive(Debug)]
 struct Held {
+    /// Which of the marks is its own.
+    number: usize,
     first: u64,
     entries: Vec<Entry>,
 }
@@ -137,7 +139,7 @@ impl Listing {
         let is_done = self
             .held
             .as_ref()
-            .is_some_and(|held| self.marks[page].first == held.first && offset >= held.end());
+            .is_some_and(|held| held.number == page && offset >= held.end());
         if is_done { behind } else { page }
     }
 
@@ -154,6 +156,7 @@ impl Listing {
         entries.retain(|entry| !self.local_names.contains(&entry.name));
         let is_last = token.is_none();
         let held = Held {
+            number,
             first: mark.first,
             entries,
         };

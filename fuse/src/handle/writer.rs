@@ -171,27 +171,23 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// A file that does not exist yet.
+    /// A file that does not exist yet. `read_back` as [`Writer::expect_reads`].
     #[must_use]
-    pub fn create(workshop: Arc<Workshop>, name: ObjectName) -> Arc<Self> {
-        Self::new(workshop, name, None, Content::empty(), SystemTime::now())
+    pub fn create(workshop: Arc<Workshop>, name: ObjectName, read_back: bool) -> Arc<Self> {
+        let mut state = State::new(name, None, Content::empty(), SystemTime::now());
+        state.read_back = read_back;
+        Self::new(workshop, state)
     }
 
     /// A file whose live generation is `base`.
     #[must_use]
     pub fn open(workshop: Arc<Workshop>, base: Arc<Object>, mtime: SystemTime) -> Arc<Self> {
         let name = base.name.clone();
-        Self::new(workshop, name, Some(base), Content::Published, mtime)
+        let state = State::new(name, Some(base), Content::Published, mtime);
+        Self::new(workshop, state)
     }
 
-    fn new(
-        workshop: Arc<Workshop>,
-        name: ObjectName,
-        base: Option<Arc<Object>>,
-        content: Content,
-        mtime: SystemTime,
-    ) -> Arc<Self> {
-        let state = State::new(name, base, content, mtime);
+    fn new(workshop: Arc<Workshop>, state: State) -> Arc<Self> {
         let view = Mutex::new(state.view());
         Arc::new(Self {
             workshop,

@@ -23,12 +23,12 @@ impl Known {
     pub(super) fn put(
         &mut self,
         shelf: u64,
-        name: Arc<str>,
+        name: &Arc<str>,
         node: Node,
         checked: Instant,
     ) -> Option<u64> {
         let ((left, left_name), _) = self.0.push((shelf, name.clone()), (node, checked))?;
-        (left != shelf || left_name != name).then_some(left)
+        (left != shelf || left_name != *name).then_some(left)
     }
 
     pub(super) fn take(&mut self, shelf: u64, name: &Arc<str>) -> Option<(Node, Instant)> {

@@ -207,7 +207,7 @@ impl Table {
             self.learn(parent, name, node, checked);
             return;
         }
-        self.put_aside(shelf, name.clone(), node, checked);
+        self.put_aside(shelf, name, node, checked);
     }
 
     /// Takes in that the store does not have a name. What a writer holds stays.
@@ -393,16 +393,16 @@ impl Table {
             return;
         };
         match inode.body {
-            Body::Dir(_) => self.put_aside(shelf, inode.name, Node::Dir, checked),
+            Body::Dir(_) => self.put_aside(shelf, &inode.name, Node::Dir, checked),
             Body::File(File {
                 object: Some(object),
                 ..
-            }) => self.put_aside(shelf, inode.name, Node::File(object), checked),
+            }) => self.put_aside(shelf, &inode.name, Node::File(object), checked),
             Body::File(_) => {}
         }
     }
 
-    fn put_aside(&mut self, shelf: u64, name: Arc<str>, node: Node, checked: Instant) {
+    fn put_aside(&mut self, shelf: u64, name: &Arc<str>, node: Node, checked: Instant) {
         let Some(left) = self.known.put(shelf, name, node, checked) else {
             return;
         };

@@ -110,7 +110,8 @@ fn a_file_waits_for_the_page_that_may_have_its_directory() {
 fn new_names_are_checked() {
     let long = "x".repeat(NAME_MAX + 1);
     let deep = "d/".repeat(510);
-    let table: &[(&str, bool, &[u8], Result<&str, Errno>)] = &[
+    type Row<'a> = (&'a str, bool, &'a [u8], Result<&'a str, Errno>);
+    let table: &[Row<'_>] = &[
         ("", true, b"a", Ok("a")),
         ("", true, b"a\nb", Err(Errno::EINVAL)),
         ("", true, b"a\r", Err(Errno::EINVAL)),

@@ -194,6 +194,7 @@ pub(super) fn take_passed(raw: RawFd) -> Result<OwnedFd, Error> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::{MountOptions, mountinfo};
     use super::*;
 
     #[test]
@@ -212,6 +213,43 @@ mod tests {
             assert!(matches!(refused, Err(Error::Descriptor { number, .. }) if number == raw));
         }
         assert!(file.metadata().is_ok());
+    }
+
+    #[test]
+    fn the_helper_mounts_and_unmounts() {
+        if open().is_err() {
+            eprintln!("NOT RUN: needs /dev/fuse");
+            return;
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let options = MountOptions {
+            fs_name: "by-helper".into(),
+            ..MountOptions::default()
+        };
+        let prepared = super::super::options::prepare(&options).unwrap();
+        let descriptor = mount_with_helper(dir.path(), &prepared).unwrap();
+        let mounts = mountinfo::read().unwrap();
+        let mount = mountinfo::topmost(&mounts, dir.path()).unwrap().clone();
+        assert_eq!(
+            (mount.kind.as_str(), mount.source.as_str()),
+            (FS_TYPE, "by-helper")
+        );
+        unmount_with_helper(dir.path()).unwrap();
+        drop(descriptor);
+        let mounts = mountinfo::read().unwrap();
+        assert!(mountinfo::topmost(&mounts, dir.path()).is_none());
+        let again = unmount_with_helper(dir.path());
+        assert!(matches!(again, Err(Error::Helper { .. })));
+    }
+
+    #[test]
+    fn the_helper_says_why_it_refuses() {
+        let prepared = super::super::options::prepare(&MountOptions::default()).unwrap();
+        let refused = mount_with_helper(Path::new("/nowhere/at/all"), &prepared);
+        match refused {
+            Err(Error::Helper { said }) => assert!(said.contains("/nowhere/at/all"), "{said}"),
+            other => assert!(matches!(other, Err(Error::NoHelper)), "{other:?}"),
+        }
     }
 
     #[test]

@@ -3,6 +3,8 @@
 //! Wherever `/dev/fuse` exists these run; where it does not they say loudly that they did not, and fail if
 //! `GCSMOUNT_REQUIRE_FUSE=1` says that it has to be there.
 
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on ends")]
+
 mod directories;
 mod failures;
 mod files;

@@ -238,7 +238,8 @@ impl State {
     /// in memory, else staged.
     async fn begin(&mut self, workshop: &Arc<Workshop>, offset: u64) -> Result<()> {
         let size = self.base_size();
-        if offset >= size && (size == 0 || size > REWRITE_LIMIT) {
+        let rewrite = REWRITE_LIMIT.min(workshop.buffer_limit);
+        if offset >= size && (size == 0 || size > rewrite) {
             self.content = Content::Memory(Memory::from(size));
             return Ok(());
         }
@@ -399,7 +400,7 @@ impl State {
             .get_or_insert_with(|| workshop.reader(base))
             .clone();
         let read = workshop.call(reader.read(offset, len)).await;
-        Ok(read.map_err(super::publish::stale)?)
+        read.map_err(super::publish::stale)
     }
 
     /// Notes that a publication has failed, and returns the error.
