@@ -150,6 +150,12 @@ impl Broker {
         }
     }
 
+    /// How long this token of this broker still lives; zero once it has ended.
+    #[must_use]
+    pub fn left(&self, token: &AccessToken) -> Duration {
+        token.ends_at().since(self.0.core.clock.now())
+    }
+
     /// Tells that a service answered 401 to this token. The first telling forces one exchange; more
     /// of the same token, and those of a token that was replaced meanwhile, do nothing. The token
     /// is handed out until the new one is there: the 401 may be a mistake of one server, and an

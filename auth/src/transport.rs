@@ -23,6 +23,7 @@ use zeroize::Zeroizing;
 use crate::error::{Error, Kind, Reach};
 
 mod lookup;
+pub(crate) mod sun_path;
 pub(crate) mod target;
 
 use lookup::{Failed, Lookup};

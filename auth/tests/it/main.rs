@@ -9,4 +9,5 @@ mod federation;
 mod identities;
 mod matrix;
 mod provider;
+mod serve;
 mod sts;

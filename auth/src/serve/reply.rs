@@ -1,0 +1,244 @@
+//! What the socket answers. Pure. A token is told in the form of an OAuth client library
+//! (`access_token`, `token_type`, `expiry`), with the `expires_in` of RFC 6749 section 5.1 beside
+//! it; a failure as in its section 5.2, with a status that says who is at fault.
+
+use std::time::{Duration, SystemTime};
+
+use bytes::Bytes;
+use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER};
+use http::{HeaderValue, Response, StatusCode};
+use http_body_util::Full;
+use serde::Serialize;
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
+
+use crate::error::{Error, Kind, Refusal, SourceFault};
+use crate::secret::zeroed_on_drop;
+
+pub(super) type Reply = Response<Full<Bytes>>;
+
+/// The parts of a token that is told.
+pub(super) struct Told<'a> {
+    pub(super) token: &'a str,
+    /// How long it still lives.
+    pub(super) left: Duration,
+    pub(super) now: SystemTime,
+}
+
+#[derive(Serialize)]
+struct Success<'a> {
+    access_token: &'a str,
+    token_type: &'static str,
+    expiry: &'a str,
+    expires_in: u64,
+}
+
+#[derive(Serialize)]
+struct Failure<'a> {
+    error: &'static str,
+    error_description: &'a str,
+}
+
+impl Told<'_> {
+    /// The reply with a token.
+    pub(super) fn reply(&self) -> Reply {
+        // No sooner than it ends, a client would use it; a second early costs nothing.
+        let expires_in = self.left.as_secs();
+        let ends = OffsetDateTime::from(self.now + Duration::from_secs(expires_in));
+        let expiry = ends.format(&Rfc3339).unwrap_or_else(|_| ends.to_string());
+        let success = Success {
+            access_token: self.token,
+            token_type: "Bearer",
+            expiry: &expiry,
+            expires_in,
+        };
+        // Room for every character escaped: a buffer that grows leaves copies of the token behind.
+        let mut body = Vec::with_capacity(2 * self.token.len() + 256);
+        let written = serde_json::to_writer(&mut body, &success);
+        debug_assert!(written.is_ok(), "text and numbers go into memory");
+        reply(StatusCode::OK, zeroed_on_drop(body))
+    }
+}
+
+/// The reply to a request that gets no token because of `error`.
+pub(super) fn failure(error: &Error) -> Reply {
+    let (status, code) = fault(error.kind());
+    let mut reply = refusal(status, code, error.message());
+    if let Some(after) = error.retry_after() {
+        reply
+            .headers_mut()
+            .insert(RETRY_AFTER, HeaderValue::from(after.as_secs()));
+    }
+    reply
+}
+
+/// The reply to a path that has no identity.
+pub(super) fn no_such_path() -> Reply {
+    let what = "this token socket has no identity at this path";
+    refusal(StatusCode::NOT_FOUND, "not_found", what)
+}
+
+/// The reply to a method that asks for no token.
+pub(super) fn no_such_method() -> Reply {
+    let what = "ask for a token with GET or POST";
+    let mut reply = refusal(StatusCode::METHOD_NOT_ALLOWED, "invalid_request", what);
+    reply
+        .headers_mut()
+        .insert(ALLOW, HeaderValue::from_static("GET, POST"));
+    reply
+}
+
+/// The reply to a peer who may not ask.
+pub(super) fn not_allowed(uid: Option<u32>) -> Reply {
+    let who = uid.map_or_else(
+        || "a peer without a uid".to_owned(),
+        |uid| format!("uid {uid}"),
+    );
+    let what = format!("{who} is not among those who may ask this token socket");
+    refusal(StatusCode::FORBIDDEN, "access_denied", &what)
+}
+
+/// Who is at fault: 4xx is for what the identity may not, 500 for a setting or a file of this
+/// machine, 502 to 504 for the services behind. What passes by itself is in the range that clients
+/// retry (429, 5xx).
+fn fault(kind: Kind) -> (StatusCode, &'static str) {
+    match kind {
+        Kind::Source(fault) => match fault {
+            SourceFault::Empty => (StatusCode::SERVICE_UNAVAILABLE, "subject_token_empty"),
+            SourceFault::Missing => (StatusCode::INTERNAL_SERVER_ERROR, "subject_token_missing"),
+            SourceFault::Unreadable => (
+                StatusCode::INTERNAL_SERVER_ERROR,
+                "subject_token_unreadable",
+            ),
+            SourceFault::Malformed => {
+                (StatusCode::INTERNAL_SERVER_ERROR, "subject_token_malformed")
+            }
+            SourceFault::TooLarge => (StatusCode::INTERNAL_SERVER_ERROR, "subject_token_too_large"),
+            SourceFault::Expired => (StatusCode::INTERNAL_SERVER_ERROR, "subject_token_expired"),
+        },
+        Kind::Refused(refusal) => match refusal {
+            Refusal::Audience => (StatusCode::BAD_REQUEST, "invalid_target"),
+            Refusal::Grant => (StatusCode::BAD_REQUEST, "invalid_grant"),
+            Refusal::Request => (StatusCode::BAD_REQUEST, "invalid_request"),
+            Refusal::Denied => (StatusCode::FORBIDDEN, "access_denied"),
+        },
+        Kind::Throttled => (StatusCode::TOO_MANY_REQUESTS, "quota_exceeded"),
+        Kind::Unreachable(_) => (StatusCode::BAD_GATEWAY, "service_unreachable"),
+        Kind::BadAnswer => (StatusCode::BAD_GATEWAY, "bad_answer"),
+        Kind::Unavailable => (StatusCode::SERVICE_UNAVAILABLE, "temporarily_unavailable"),
+        Kind::Timeout => (StatusCode::GATEWAY_TIMEOUT, "timeout"),
+        Kind::Stopped => (StatusCode::SERVICE_UNAVAILABLE, "stopped"),
+        Kind::Config => (StatusCode::INTERNAL_SERVER_ERROR, "misconfigured"),
+        Kind::Internal => (StatusCode::INTERNAL_SERVER_ERROR, "server_error"),
+    }
+}
+
+fn refusal(status: StatusCode, error: &'static str, error_description: &str) -> Reply {
+    let failure = Failure {
+        error,
+        error_description,
+    };
+    let body = serde_json::to_vec(&failure).unwrap_or_default();
+    reply(status, body.into())
+}
+
+fn reply(status: StatusCode, body: Bytes) -> Reply {
+    let mut reply = Response::new(Full::new(body));
+    *reply.status_mut() = status;
+    let headers = reply.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    reply
+}
+
+#[cfg(test)]
+mod tests {
+    use http_body_util::BodyExt;
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::error::Reach;
+
+    async fn body(reply: Reply) -> Value {
+        let bytes = reply.into_body().collect().await.unwrap().to_bytes();
+        serde_json::from_slice(&bytes).unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_token_is_told_with_the_life_that_is_left() {
+        let told = Told {
+            token: r#"ya29."\"#,
+            left: Duration::from_millis(61_900),
+            now: SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000_000),
+        };
+        let reply = told.reply();
+        assert_eq!(reply.headers()[CONTENT_TYPE], "application/json");
+        assert_eq!(
+            body(reply).await,
+            json!({
+                "access_token": r#"ya29."\"#,
+                "token_type": "Bearer",
+                "expiry": "2001-09-09T01:47:41Z",
+                "expires_in": 61,
+            })
+        );
+    }
+
+    #[tokio::test]
+    async fn a_failure_says_who_is_at_fault() {
+        for (kind, status, code) in [
+            (
+                Kind::Source(SourceFault::Missing),
+                500,
+                "subject_token_missing",
+            ),
+            (
+                Kind::Source(SourceFault::Unreadable),
+                500,
+                "subject_token_unreadable",
+            ),
+            (Kind::Source(SourceFault::Empty), 503, "subject_token_empty"),
+            (
+                Kind::Source(SourceFault::Malformed),
+                500,
+                "subject_token_malformed",
+            ),
+            (
+                Kind::Source(SourceFault::TooLarge),
+                500,
+                "subject_token_too_large",
+            ),
+            (
+                Kind::Source(SourceFault::Expired),
+                500,
+                "subject_token_expired",
+            ),
+            (Kind::Refused(Refusal::Audience), 400, "invalid_target"),
+            (Kind::Refused(Refusal::Grant), 400, "invalid_grant"),
+            (Kind::Refused(Refusal::Request), 400, "invalid_request"),
+            (Kind::Refused(Refusal::Denied), 403, "access_denied"),
+            (Kind::Throttled, 429, "quota_exceeded"),
+            (
+                Kind::Unreachable(Reach::Network),
+                502,
+                "service_unreachable",
+            ),
+            (Kind::BadAnswer, 502, "bad_answer"),
+            (Kind::Unavailable, 503, "temporarily_unavailable"),
+            (Kind::Timeout, 504, "timeout"),
+            (Kind::Stopped, 503, "stopped"),
+            (Kind::Config, 500, "misconfigured"),
+            (Kind::Internal, 500, "server_error"),
+        ] {
+            let error = Error::new(kind, "why").with_retry_after(Some(Duration::from_secs(7)));
+            let reply = failure(&error);
+            assert_eq!(reply.status().as_u16(), status, "{kind:?}");
+            assert_eq!(reply.headers()[RETRY_AFTER], "7");
+            let told = json!({"error": code, "error_description": "why"});
+            assert_eq!(body(reply).await, told);
+            // What passes by itself is retried by clients that go by the status.
+            let retried = status == 429 || status >= 500;
+            assert!(retried || !error.is_transient(), "{kind:?}");
+        }
+    }
+}
