@@ -180,6 +180,12 @@ impl Broker {
         Status::of(&self.0.core)
     }
 
+    /// The universe that the tokens are for; `None` is `googleapis.com`.
+    #[must_use]
+    pub fn universe_domain(&self) -> Option<String> {
+        self.0.core.exchange.universe_domain()
+    }
+
     /// This broker as the credentials of Google's client libraries.
     #[must_use]
     pub fn credentials(&self) -> Credentials {

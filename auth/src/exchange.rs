@@ -10,8 +10,11 @@ use crate::error::Error;
 use crate::secret::AccessSecret;
 
 mod federation;
+mod token_url;
+pub(crate) mod trouble;
 
 pub use federation::{Federation, Timeouts};
+pub use token_url::{FromUrl, TokenUrl};
 
 /// A way to get an access token.
 #[async_trait]
@@ -25,6 +28,11 @@ pub trait Exchange: fmt::Debug + Send + Sync + 'static {
 
     /// Who the tokens stand for, as far as it is known by now.
     fn identity(&self) -> Identity;
+
+    /// The universe that the tokens are for; `None` is `googleapis.com`.
+    fn universe_domain(&self) -> Option<String> {
+        None
+    }
 }
 
 /// A token that was just given.

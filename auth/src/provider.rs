@@ -13,6 +13,10 @@ use crate::broker::Broker;
 use crate::error::Error;
 use crate::token::AccessToken;
 
+mod every_time;
+
+pub use every_time::EveryTime;
+
 /// A [`CredentialsProvider`] that asks a [`Broker`].
 #[derive(Clone, Debug)]
 pub struct Provider {
@@ -46,7 +50,7 @@ impl CredentialsProvider for Provider {
     }
 
     async fn universe_domain(&self) -> Option<String> {
-        None
+        self.broker.universe_domain()
     }
 }
 

@@ -24,6 +24,11 @@ impl SubjectToken {
         (!token.is_empty()).then(|| Self(Zeroizing::new(token.to_owned())))
     }
 
+    /// Another copy, for whoever keeps a token and has to hand it out.
+    pub(crate) fn copy(&self) -> Self {
+        Self(self.0.clone())
+    }
+
     /// The token itself. Only for the request that it was made for.
     #[must_use]
     pub fn expose(&self) -> &str {

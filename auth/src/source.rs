@@ -9,8 +9,10 @@ use crate::error::Error;
 use crate::secret::SubjectToken;
 
 mod file;
+mod pushed;
 
 pub use file::FileSource;
+pub use pushed::Pushed;
 
 /// One place that subject tokens come from.
 #[async_trait]

@@ -25,6 +25,7 @@ use crate::error::{Error, Kind, Reach};
 mod lookup;
 pub(crate) mod sun_path;
 pub(crate) mod target;
+pub(crate) mod unix;
 
 use lookup::{Failed, Lookup};
 

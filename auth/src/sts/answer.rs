@@ -8,14 +8,17 @@ use http::header::{DATE, RETRY_AFTER};
 use http::{HeaderMap, HeaderName};
 use serde::Deserialize;
 use time::OffsetDateTime;
-use time::format_description::well_known::Rfc2822;
+use time::format_description::well_known::{Rfc2822, Rfc3339};
 
 use crate::exchange::Grant;
 use crate::secret::AccessSecret;
+use crate::transport::Answer;
 
 /// Why a successful answer is of no use, to follow "the token service ".
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Useless(pub(crate) &'static str);
+
+const DEAD: Useless = Useless("gives a token that has no life left");
 
 /// What the lifetime is taken to be when the answer has none, which RFC 8693 allows. Short, since
 /// asking too often costs little and a token that is taken for alive costs a failed request.
@@ -31,6 +34,7 @@ struct Success<'a> {
     access_token: Cow<'a, str>,
     token_type: Option<Cow<'a, str>>,
     expires_in: Option<Seconds>,
+    expiry: Option<Cow<'a, str>>,
 }
 
 /// A number of seconds, which some servers send as text.
@@ -55,6 +59,43 @@ impl Seconds {
 
 /// Reads the body of a successful answer.
 pub(crate) fn grant(body: &[u8]) -> Result<Grant, Useless> {
+    let success = success(body)?;
+    Ok(Grant {
+        lifetime: success.lifetime()?.unwrap_or(ASSUMED_LIFETIME),
+        token: AccessSecret::new(success.access_token.into_owned()),
+    })
+}
+
+/// Reads a successful answer of a server that hands on tokens: it may tell the moment at which the
+/// token ends (`expiry`, RFC 3339) beside or instead of the life that is left. The shorter of the
+/// two counts, since a server that repeats what it was told once overstates the latter.
+pub(crate) fn told(answer: &Answer, now: SystemTime) -> Result<Grant, Useless> {
+    let success = success(&answer.body)?;
+    let expiry = success.expiry.as_deref().and_then(instant);
+    let until_expiry = expiry
+        .map(|expiry| lasting(until(expiry, &answer.headers, now)))
+        .transpose()?;
+    let lifetime = match (success.lifetime()?, until_expiry) {
+        (Some(one), Some(other)) => one.min(other),
+        (Some(only), None) | (None, Some(only)) => only,
+        (None, None) => ASSUMED_LIFETIME,
+    };
+    Ok(Grant {
+        lifetime,
+        token: AccessSecret::new(success.access_token.into_owned()),
+    })
+}
+
+impl Success<'_> {
+    fn lifetime(&self) -> Result<Option<Duration>, Useless> {
+        self.expires_in
+            .as_ref()
+            .map(|seconds| seconds.duration().ok_or(DEAD))
+            .transpose()
+    }
+}
+
+fn success(body: &[u8]) -> Result<Success<'_>, Useless> {
     let success: Success<'_> = serde_json::from_slice(body)
         .map_err(|_| Useless("gives an answer that is not the JSON of a token"))?;
     if success.access_token.is_empty() {
@@ -62,20 +103,32 @@ pub(crate) fn grant(body: &[u8]) -> Result<Grant, Useless> {
     }
     if success
         .token_type
+        .as_deref()
         .is_some_and(|kind| !kind.eq_ignore_ascii_case("bearer"))
     {
         return Err(Useless("gives a token that is not a bearer token"));
     }
-    let lifetime = match success.expires_in {
-        None => ASSUMED_LIFETIME,
-        Some(seconds) => seconds
-            .duration()
-            .ok_or(Useless("gives a token that has no life left"))?,
-    };
-    Ok(Grant {
-        token: AccessSecret::new(success.access_token.into_owned()),
-        lifetime,
-    })
+    Ok(success)
+}
+
+/// A moment in RFC 3339. The zero time of Go's libraries, the year 1, stands for none.
+pub(crate) fn instant(text: &str) -> Option<OffsetDateTime> {
+    OffsetDateTime::parse(text, &Rfc3339)
+        .ok()
+        .filter(|at| at.year() > 1)
+}
+
+/// How long it is until then by the server's own clock (`Date`), so that a wrong clock here does
+/// not matter; `now` stands in for it.
+pub(crate) fn until(then: OffsetDateTime, headers: &HeaderMap, now: SystemTime) -> Duration {
+    let from = date(headers, DATE).unwrap_or_else(|| now.into());
+    (then - from).try_into().unwrap_or(Duration::ZERO)
+}
+
+/// A lifetime in whole seconds that is one.
+pub(crate) fn lasting(lifetime: Duration) -> Result<Duration, Useless> {
+    let whole = Duration::from_secs(lifetime.min(LONGEST_LIFETIME).as_secs());
+    (whole > Duration::ZERO).then_some(whole).ok_or(DEAD)
 }
 
 /// The machine-readable part of a refusal: an error code of RFC 6749 section 5.2 or RFC 8693
@@ -149,9 +202,8 @@ pub(crate) fn retry_after(headers: &HeaderMap, now: SystemTime) -> Option<Durati
     if let Ok(seconds) = text.parse() {
         return Some(Duration::from_secs(seconds));
     }
-    let until = OffsetDateTime::parse(text, &Rfc2822).ok()?;
-    let from = date(headers, DATE).unwrap_or_else(|| now.into());
-    Some((until - from).try_into().unwrap_or(Duration::ZERO))
+    let then = OffsetDateTime::parse(text, &Rfc2822).ok()?;
+    Some(until(then, headers, now))
 }
 
 fn date(headers: &HeaderMap, name: HeaderName) -> Option<OffsetDateTime> {
@@ -206,6 +258,48 @@ mod tests {
             let useless = grant(body.as_bytes()).unwrap_err();
             assert!(!useless.0.contains("hidden"));
         }
+    }
+
+    #[test]
+    fn the_shorter_of_two_lives_counts() {
+        let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000_000);
+        let seconds = |rest: &str, date: Option<&'static str>| {
+            let body = format!(r#"{{"access_token":"t"{rest}}}"#);
+            let headers = date.map(|date| (DATE, HeaderValue::from_static(date)));
+            let answer = Answer {
+                status: http::StatusCode::OK,
+                headers: headers.into_iter().collect(),
+                body: body.into_bytes().into(),
+            };
+            told(&answer, now).map(|grant| grant.lifetime.as_secs())
+        };
+        // `now` is 01:46:40 of that day.
+        let expiry = r#","expiry":"2001-09-09T03:47:10.5+02:00""#;
+        assert_eq!(seconds(expiry, None), Ok(30));
+        assert_eq!(
+            seconds(expiry, Some("Sun, 09 Sep 2001 01:47:00 GMT")),
+            Ok(10)
+        );
+        assert_eq!(
+            seconds(&format!(r#"{expiry},"expires_in":20"#), None),
+            Ok(20)
+        );
+        assert_eq!(
+            seconds(&format!(r#"{expiry},"expires_in":3600"#), None),
+            Ok(30)
+        );
+        assert_eq!(seconds(r#","expires_in":20"#, None), Ok(20));
+        assert_eq!(
+            seconds(r#","expiry":"0001-01-01T00:00:00Z""#, None),
+            Ok(300)
+        );
+        assert_eq!(seconds(r#","expiry":"soon""#, None), Ok(300));
+        assert_eq!(seconds("", None), Ok(300));
+        assert_eq!(
+            seconds(r#","expiry":"2001-09-09T01:46:40Z""#, None),
+            Err(DEAD)
+        );
+        assert_eq!(seconds(r#","expires_in":0"#, None), Err(DEAD));
     }
 
     #[test]

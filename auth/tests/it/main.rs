@@ -11,3 +11,5 @@ mod matrix;
 mod provider;
 mod serve;
 mod sts;
+mod token_url;
+mod web;
