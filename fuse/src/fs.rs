@@ -24,6 +24,7 @@ use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::Receiver;
 use std::time::{Duration, SystemTime};
 
 use futures_util::StreamExt;
@@ -138,6 +139,14 @@ impl Fs {
         &self.runtime
     }
 
+    /// Where inodes are announced whose attributes and pages the kernel should drop: what it was told of them is not so
+    /// any more. To be served by a thread that answers no request, since the kernel waits for pages in that. There is one
+    /// to take; it ends when the file system is gone.
+    #[must_use]
+    pub fn announcements(&self) -> Option<Receiver<Ino>> {
+        self.table.lock().announcements()
+    }
+
     /// Open files and directories. The kernel closes them some time after the last close(2) has returned.
     #[must_use]
     pub fn open_handles(&self) -> usize {
@@ -195,7 +204,7 @@ impl Fs {
         self.adopt(ino, writer);
         if result.is_err() {
             // Whoever opens the file next has to find what there is.
-            self.table.lock().distrust(ino);
+            self.table.lock().outdate(ino);
         }
         result.map(drop)
     }

@@ -13,6 +13,8 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::Receiver;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -23,6 +25,7 @@ use tokio::sync::watch;
 
 use crate::adapter::Adapter;
 use crate::fs::Fs;
+use crate::inode::Ino;
 
 /// Type and subtype that `mount` and `/proc/self/mountinfo` show.
 const FS_TYPE: &str = "fuse.gcsmount";
@@ -255,17 +258,32 @@ fn serve(
     // Cloning would open /dev/fuse by path, which a sidecar may not; the kernel, not this process, checks who may enter.
     config.clone_fd = false;
     let acl = fuser::SessionACL::All;
+    let announcements = fs.announcements();
     let session = fuser::Session::from_fd(Adapter::new(fs), descriptor, acl, config)
         .map_err(io("answering the kernel's first request"))?;
+    let notifier = Arc::new(Mutex::new(Some(session.notifier())));
+    if let Some(announcements) = announcements {
+        std::thread::Builder::new()
+            .name("gcsmount-notify".into())
+            .spawn({
+                let notifier = notifier.clone();
+                move || notify(&announcements, &notifier)
+            })
+            .map_err(io("starting the notifier"))?;
+    }
     let (ended, _) = watch::channel(false);
-    let ending = ended.clone();
+    let (ending, gone) = (ended.clone(), unmounter.clone());
     let thread = std::thread::Builder::new()
         .name("gcsmount-session".into())
         .spawn(move || {
             let result = session.run();
-            if let Err(error) = &result {
-                tracing::error!(%error, "the FUSE session broke off");
+            match &result {
+                Ok(()) => gone.note_gone(),
+                // The mount is there still, and has to be taken away.
+                Err(error) => tracing::error!(%error, "the FUSE session broke off"),
             }
+            // The last descriptor goes, so that whoever is still inside gets ENOTCONN instead of waiting.
+            *notifier.lock() = None;
             ending.send_replace(true);
             result
         })
@@ -275,6 +293,18 @@ fn serve(
         ended,
         thread: Mutex::new(Some(thread)),
     })
+}
+
+/// Passes on what the kernel should forget, until the file system or the mount is gone.
+fn notify(announcements: &Receiver<Ino>, notifier: &Mutex<Option<fuser::Notifier>>) {
+    while let Ok(ino) = announcements.recv() {
+        let notifier = notifier.lock();
+        let Some(notifier) = &*notifier else { return };
+        if let Err(error) = notifier.inval_inode(fuser::INodeNo(ino.0), 0, 0) {
+            tracing::debug!(%error, "the kernel takes no more notifications");
+            return;
+        }
+    }
 }
 
 /// A mount that is being served. Dropping it unmounts.
@@ -354,7 +384,14 @@ impl Drop for Mounted {
 
 /// Unmounts one mount, once.
 #[derive(Debug, Clone, Default)]
-pub struct Unmounter(Option<Arc<mountinfo::Mount>>);
+pub struct Unmounter(Option<Arc<Ours>>);
+
+#[derive(Debug)]
+struct Ours {
+    mount: mountinfo::Mount,
+    /// Set once it is known to be gone. Its id and its device number may be another mount's from then on.
+    gone: AtomicBool,
+}
 
 impl Unmounter {
     fn of_mount_at(dir: &Path) -> Self {
@@ -363,7 +400,18 @@ impl Unmounter {
         if ours.is_none() {
             tracing::warn!(dir = %dir.display(), "the new mount is not in the list of mounts; it cannot be unmounted from here");
         }
-        Self(ours.cloned().map(Arc::new))
+        Self(ours.cloned().map(|mount| {
+            Arc::new(Ours {
+                mount,
+                gone: AtomicBool::new(false),
+            })
+        }))
+    }
+
+    fn note_gone(&self) {
+        if let Some(ours) = &self.0 {
+            ours.gone.store(true, Ordering::Release);
+        }
     }
 
     /// Takes the mount away: at once for everyone who looks for it, and for those who are inside as soon as they leave.
@@ -373,16 +421,16 @@ impl Unmounter {
     /// # Errors
     /// [`Error::Covered`]; the kernel's or the helper's refusal.
     pub fn unmount(&self) -> Result<(), Error> {
-        let Some(ours) = &self.0 else { return Ok(()) };
+        let Some(ours) = self.0.as_ref().filter(|o| !o.gone.load(Ordering::Acquire)) else {
+            return Ok(());
+        };
         let mounts = mountinfo::read().map_err(|source| Error::Io {
             what: "reading the list of mounts",
             source,
         })?;
-        // Ids are reused; the pair of id and device is not, while the super block lives.
-        let Some(now) = mounts
-            .iter()
-            .find(|m| m.id == ours.id && m.device == ours.device && m.kind == ours.kind)
-        else {
+        // The kernel reuses ids and device numbers; the place tells a stranger with the same ones apart.
+        let Some(now) = mounts.iter().find(|mount| **mount == ours.mount) else {
+            self.note_gone();
             return Ok(());
         };
         if mountinfo::topmost(&mounts, &now.point).map(|m| m.id) != Some(now.id) {
@@ -390,12 +438,16 @@ impl Unmounter {
         }
         match umount2(&now.point, MntFlags::MNT_DETACH | MntFlags::UMOUNT_NOFOLLOW) {
             // EINVAL: gone between the look and the call.
-            Ok(()) | Err(Errno::EINVAL) => Ok(()),
-            Err(Errno::EPERM) => device::unmount_with_helper(&now.point),
-            Err(errno) => Err(Error::Io {
-                what: "unmounting",
-                source: errno.into(),
-            }),
+            Ok(()) | Err(Errno::EINVAL) => {}
+            Err(Errno::EPERM) => device::unmount_with_helper(&now.point)?,
+            Err(errno) => {
+                return Err(Error::Io {
+                    what: "unmounting",
+                    source: errno.into(),
+                });
+            }
         }
+        self.note_gone();
+        Ok(())
     }
 }

@@ -107,11 +107,10 @@ impl Fs {
 
     /// A listing from the start. Files that are not in the bucket yet come first.
     fn begin_listing(&self, dir: Ino) -> Result<Listing> {
-        let table = self.table.lock();
+        let mut table = self.table.lock();
         let prefix = self.prefix(&table, dir)?;
         let local = table
-            .children(dir)
-            .filter(|child| child.is_local())
+            .local_children(dir)
             .map(|child| names::Entry {
                 name: child.name.clone(),
                 node: Node::Dir,

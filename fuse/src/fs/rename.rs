@@ -9,7 +9,7 @@ use gcsmount_gcs::store::{ListRequest, Preconditions, TransferRequest};
 use gcsmount_gcs::{Generation, Kind, Object, ObjectName};
 use nix::errno::Errno;
 
-use super::unlink::{PARALLEL, parse};
+use super::unlink::{PARALLEL, check_no_local, parse};
 use super::{Fs, Place};
 use crate::errno::{Error, Result};
 use crate::handle::writer::{Writer, stale};
@@ -78,7 +78,7 @@ impl Fs {
         target: Option<Ino>,
         mode: RenameMode,
     ) -> Result<Ends> {
-        let table = self.table.lock();
+        let mut table = self.table.lock();
         let from = self.place(&table, parent, name)?;
         let is_dir = table
             .get(ino)
@@ -97,7 +97,7 @@ impl Fs {
                 (RenameMode::NoReplace, _, _) => return Err(Error::of(Errno::EEXIST)),
                 (RenameMode::Replace, false, true) => return Err(Error::of(Errno::EISDIR)),
                 (RenameMode::Replace, true, false) => return Err(Error::of(Errno::ENOTDIR)),
-                (RenameMode::Replace, true, true) => self.check_no_local(&table, target)?,
+                (RenameMode::Replace, true, true) => check_no_local(&mut table, target)?,
                 (RenameMode::Replace, false, false) => {}
             }
         }

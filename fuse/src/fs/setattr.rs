@@ -109,7 +109,7 @@ impl Fs {
         match self.workshop.call(call).await {
             Ok(patched) => Ok(Arc::new(patched)),
             Err(error) => {
-                self.table.lock().distrust(ino);
+                self.table.lock().outdate(ino);
                 Err(stale(error))
             }
         }

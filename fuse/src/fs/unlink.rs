@@ -9,7 +9,7 @@ use nix::errno::Errno;
 
 use super::{Fs, Place};
 use crate::errno::{Error, Result};
-use crate::inode::{Ino, Inode, Table};
+use crate::inode::{Ino, Table};
 use crate::names;
 
 /// Objects that are moved or deleted side by side.
@@ -61,23 +61,13 @@ impl Fs {
     pub async fn rmdir(&self, parent: Ino, name: &OsStr) -> Result<()> {
         let ino = self.resolve(parent, name).await?;
         let place = {
-            let table = self.table.lock();
+            let mut table = self.table.lock();
             let place = self.place(&table, parent, name)?;
-            self.check_no_local(&table, ino)?;
+            check_no_local(&mut table, ino)?;
             place
         };
         self.remove_below(&place, true).await?;
         self.table.lock().remove(parent, &place.name);
-        Ok(())
-    }
-
-    /// Whether a directory has files that the bucket does not know of yet.
-    pub(super) fn check_no_local(&self, table: &Table, dir: Ino) -> Result<()> {
-        let inode = table.get(dir).ok_or(Error::of(Errno::ENOENT))?;
-        inode.dir().ok_or(Error::of(Errno::ENOTDIR))?;
-        if table.children(dir).any(Inode::is_local) {
-            return Err(Error::of(Errno::ENOTEMPTY));
-        }
         Ok(())
     }
 
@@ -130,6 +120,16 @@ impl Fs {
             Err(error) if error.kind() == Some(Kind::NotFound) => Ok(()),
             result => result,
         }
+    }
+}
+
+/// Whether a directory has files that the bucket does not know of yet.
+pub(super) fn check_no_local(table: &mut Table, dir: Ino) -> Result<()> {
+    let inode = table.get(dir).ok_or(Error::of(Errno::ENOENT))?;
+    inode.dir().ok_or(Error::of(Errno::ENOTDIR))?;
+    match table.local_children(dir).next() {
+        Some(_) => Err(Error::of(Errno::ENOTEMPTY)),
+        None => Ok(()),
     }
 }
 

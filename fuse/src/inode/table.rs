@@ -1,15 +1,19 @@
 //! The table of inodes.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::{Duration, SystemTime};
 
-use gcsmount_gcs::Object;
+use gcsmount_gcs::{Generation, Object};
 use tokio::time::Instant;
 
 use super::{Body, Dir, File, Ino, Inode, Known};
 use crate::names::Node;
+
+/// Inodes that wait to be announced as outdated. Beyond, the time to live has to do.
+const OUTDATED: usize = 1024;
 
 /// What is known of a name without asking the store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,6 +36,12 @@ pub struct Table {
     known: Known,
     /// The directory of each shelf.
     shelves: HashMap<u64, Ino>,
+    /// Files that the bucket may not know of yet.
+    unpublished: HashSet<Ino>,
+    /// Tells of files of which the kernel was told something that is not so any more.
+    outdated: SyncSender<Ino>,
+    /// The other end, until somebody takes it.
+    announced: Option<Receiver<Ino>>,
     /// The last number handed out as a generation or a shelf.
     serial: u64,
     /// How long an answer of the store is believed.
@@ -42,7 +52,11 @@ impl Table {
     /// A table with the root only, which remembers up to `known` names without an inode.
     #[must_use]
     pub fn new(ttl: Duration, known: usize) -> Self {
+        let (outdated, announced) = sync_channel(OUTDATED);
         let mut table = Self {
+            unpublished: HashSet::new(),
+            outdated,
+            announced: Some(announced),
             inodes: HashMap::new(),
             names: HashMap::new(),
             known: Known::new(known),
@@ -110,11 +124,20 @@ impl Table {
         self.inodes.get(ino)
     }
 
-    /// The linked inodes directly below a directory.
-    pub fn children(&self, parent: Ino) -> impl Iterator<Item = &Inode> {
-        self.inodes
-            .values()
-            .filter(move |inode| inode.parent == parent && inode.linked && inode.ino != Ino::ROOT)
+    /// The files directly below a directory that the bucket does not know of.
+    pub fn local_children(&mut self, parent: Ino) -> impl Iterator<Item = &Inode> {
+        let inodes = &self.inodes;
+        self.unpublished
+            .retain(|ino| inodes.get(ino).is_some_and(Inode::is_local));
+        self.unpublished
+            .iter()
+            .filter_map(|ino| inodes.get(ino))
+            .filter(move |inode| inode.parent == parent && inode.linked)
+    }
+
+    /// Where inodes are announced whose attributes and pages the kernel should drop. There is one to take.
+    pub fn announcements(&mut self) -> Option<Receiver<Ino>> {
+        self.announced.take()
     }
 
     /// Whether what the store said at `checked` still counts.
@@ -190,7 +213,12 @@ impl Table {
         self.known.take(shelf, &name);
         if let Some(ino) = self.names.get(&(parent, name.clone())).copied() {
             let inode = self.inodes.get_mut(&ino)?;
+            let before = inode.content();
             if inode.refresh(&node, checked) {
+                if inode.content() != before {
+                    // The kernel may believe the old length for a while, and cut what is read off at it.
+                    let _ = self.outdated.try_send(ino);
+                }
                 return Some(ino);
             }
             self.unlink(ino);
@@ -242,7 +270,11 @@ impl Table {
         if let Some(old) = self.child(parent, name).map(|inode| inode.ino) {
             self.unlink(old);
         }
-        Some(self.insert(parent, name.into(), body, Instant::now()))
+        let ino = self.insert(parent, name.into(), body, Instant::now());
+        if self.get(ino).is_some_and(Inode::is_local) {
+            self.unpublished.insert(ino);
+        }
+        Some(ino)
     }
 
     /// Notes that this mount has removed a name. The inode lives on while it is used.
@@ -315,6 +347,12 @@ impl Table {
         }
     }
 
+    /// As [`Table::distrust`], and announces that the kernel should not believe it either.
+    pub fn outdate(&mut self, ino: Ino) {
+        self.distrust(ino);
+        let _ = self.outdated.try_send(ino);
+    }
+
     /// Notes that the kernel got a reference.
     pub fn add_lookup(&mut self, ino: Ino) {
         if let Some(inode) = self.inodes.get_mut(&ino) {
@@ -364,6 +402,7 @@ impl Table {
                 self.detach(ino);
                 next = Some(parent);
             }
+            self.unpublished.remove(&ino);
             if let Some(inode) = self.inodes.remove(&ino) {
                 if let Body::Dir(dir) = &inode.body {
                     self.shelves.remove(&dir.shelf);
@@ -482,6 +521,11 @@ impl Table {
 }
 
 impl Inode {
+    /// The generation of a file that has one.
+    fn content(&self) -> Option<Generation> {
+        self.file()?.object.as_ref().map(|object| object.generation)
+    }
+
     /// Takes in a newer answer of the store. `false` where it is about something else: another kind of node.
     fn refresh(&mut self, node: &Node, checked: Instant) -> bool {
         match (&mut self.body, node) {

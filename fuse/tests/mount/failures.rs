@@ -87,6 +87,23 @@ fn a_replaced_object_is_stale_for_who_has_it_open() {
 }
 
 #[test]
+fn the_kernel_forgets_the_length_of_replaced_content() {
+    run(|| {
+        // So long that only the notification can be it.
+        let mount = Mount::with(|config| config.ttl = Duration::from_secs(3_600));
+        mount.bucket.store.put("f", "short");
+        let file = File::open(mount.path("f")).unwrap();
+        mount.bucket.store.put("f", "much longer");
+        assert_eq!(errno(file.read_at(&mut [0; 1], 0)), Errno::ESTALE);
+        drop(file);
+        while fs::metadata(mount.path("f")).unwrap().len() != 11 {
+            std::thread::yield_now();
+        }
+        assert_eq!(fs::read(mount.path("f")).unwrap(), b"much longer");
+    });
+}
+
+#[test]
 fn a_store_that_does_not_answer_is_an_error_and_no_hang() {
     run(|| {
         let _calm = no_forks();

@@ -8,6 +8,7 @@ use std::time::Duration;
 use gcsmount_cache::{BlockCache, Budget, CacheConfig};
 use gcsmount_fuse::session::{self, MountOptions, MountPoint, Mounted};
 use gcsmount_fuse::{Fs, FsConfig};
+use gcsmount_gcs::Store;
 use gcsmount_gcs::testing::{FakeStore, FaultyStore};
 use nix::errno::Errno;
 use tempfile::TempDir;
@@ -26,6 +27,14 @@ pub(crate) struct Bucket {
 
 impl Bucket {
     pub(crate) fn new(change: impl FnOnce(&mut FsConfig)) -> Self {
+        Self::over(change, |faults| Arc::new(faults))
+    }
+
+    /// Over whatever `wrap` makes of the store.
+    pub(crate) fn over(
+        change: impl FnOnce(&mut FsConfig),
+        wrap: impl FnOnce(FaultyStore<FakeStore>) -> Arc<dyn Store>,
+    ) -> Self {
         let store = FakeStore::new();
         let faults = FaultyStore::new(store.clone());
         let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -38,7 +47,7 @@ impl Bucket {
         let cache = BlockCache::new(&Budget::new(64 << 20), CacheConfig::default());
         let handle = runtime.handle().clone();
         Self {
-            fs: Fs::new(config, Arc::new(faults.clone()), cache, handle),
+            fs: Fs::new(config, wrap(faults.clone()), cache, handle),
             store,
             faults,
             runtime: Some(runtime),

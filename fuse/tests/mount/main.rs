@@ -9,5 +9,6 @@ mod directories;
 mod failures;
 mod files;
 mod kit;
+mod panics;
 mod sessions;
 mod tools;
