@@ -78,6 +78,19 @@ impl Permission {
         }
     }
 
+    /// The permission of that name, where it is one that roles here grant.
+    fn from_name(name: &str) -> Option<Self> {
+        let all = [
+            Self::Get,
+            Self::List,
+            Self::Create,
+            Self::Update,
+            Self::Delete,
+            Self::BucketGet,
+        ];
+        all.into_iter().find(|permission| permission.name() == name)
+    }
+
     fn resource(self) -> &'static str {
         match self {
             Self::Get | Self::Update | Self::Delete => "object",
@@ -248,6 +261,14 @@ impl Access {
                  '{permission}' denied on resource (or it may not exist)."
             ),
         ))
+    }
+
+    /// Whether the caller has the permission of this name on the bucket. Where nobody asks who calls, every one.
+    pub(crate) fn holds(&self, caller: &Caller, bucket: &BucketName, permission: &str) -> bool {
+        *caller == Caller::Unchecked
+            || Permission::from_name(permission).is_some_and(|permission| {
+                self.allows(caller, bucket, |role| role.grants(permission))
+            })
     }
 
     /// Whether the caller has any role on the bucket.

@@ -246,7 +246,13 @@ impl Admin {
         self.state.shape.set_stream_rate(rate);
     }
 
-    /// Moves the emulator's clock forward: tokens expire, mutation limits refill, upload sessions age.
+    /// Makes the `Date` of every answer differ by so many seconds from the emulator's clock, ahead of it or, negative,
+    /// behind it; zero for none. Tokens, limits and sessions go by the clock itself.
+    pub fn set_clock_skew(&self, seconds: i64) {
+        self.state.clock.skew(seconds);
+    }
+
+    /// Moves the emulator's clock forward: tokens expire, mutation limits refill, upload sessions age, and `Date` says so.
     pub fn advance_clock(&self, by: Duration) {
         self.state.clock.advance(by);
     }

@@ -82,6 +82,7 @@ fn is_batchable(operation: Operation) -> bool {
         | Op::BucketsInsert
         | Op::BucketsGet
         | Op::BucketsDelete
+        | Op::BucketsTestPermissions
         | Op::StorageLayout
         | Op::ObjectsList
         | Op::ObjectsGet

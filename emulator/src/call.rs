@@ -63,6 +63,15 @@ impl Call {
 
     /// The bucket that the request is about, if it exists and the caller may do this with it.
     pub(crate) fn bucket(&self, permission: Permission) -> Result<BucketName, ApiError> {
+        let bucket = self.bucket_unguarded()?;
+        self.state
+            .access
+            .permit(&self.caller, &bucket, permission)?;
+        Ok(bucket)
+    }
+
+    /// The bucket that the request is about, if it exists, whoever asks.
+    pub(crate) fn bucket_unguarded(&self) -> Result<BucketName, ApiError> {
         let (Place::Bucket(bucket)
         | Place::Object { bucket, .. }
         | Place::Pair {
@@ -71,7 +80,7 @@ impl Call {
         else {
             return Err(ApiError::bucket_not_found());
         };
-        self.bucket_named(bucket, permission)
+        Ok(self.state.store.bucket(bucket)?.name.clone())
     }
 
     /// As [`Self::bucket`], of another bucket.

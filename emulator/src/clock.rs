@@ -1,8 +1,8 @@
 //! The clock of one emulator: the machine's wall clock plus an offset that a test or an operator can push
-//! forward, so that tokens expire and sessions age without anybody sleeping.
+//! forward, so that tokens expire and sessions age without anybody sleeping. What it tells its callers may be skewed.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use time::OffsetDateTime;
@@ -10,10 +10,14 @@ use time::OffsetDateTime;
 /// Wall-clock time since the Unix epoch. Never before it, may repeat a value.
 pub(crate) type Timestamp = Duration;
 
-/// Clones share the offset.
+/// The last second of the year 9999, behind which no `Date` can be written.
+const LAST_SECOND: i64 = 253_402_300_799;
+
+/// Clones share offset and skew.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Clock {
     offset_micros: Arc<AtomicU64>,
+    skew_seconds: Arc<AtomicI64>,
 }
 
 impl Clock {
@@ -28,6 +32,20 @@ impl Clock {
     pub(crate) fn advance(&self, by: Duration) {
         let micros = u64::try_from(by.as_micros()).unwrap_or(u64::MAX);
         self.offset_micros.fetch_add(micros, Ordering::Relaxed);
+    }
+
+    /// Makes what callers are told differ by so many seconds. Nothing inside goes by it.
+    pub(crate) fn skew(&self, seconds: i64) {
+        self.skew_seconds.store(seconds, Ordering::Relaxed);
+    }
+
+    /// The time as a `Date` header tells it: in whole seconds, with the skew.
+    pub(crate) fn told(&self) -> SystemTime {
+        let seconds = i64::try_from(self.now().as_secs())
+            .unwrap_or(LAST_SECOND)
+            .saturating_add(self.skew_seconds.load(Ordering::Relaxed))
+            .clamp(0, LAST_SECOND);
+        UNIX_EPOCH + Duration::from_secs(seconds.unsigned_abs())
     }
 }
 
@@ -51,6 +69,24 @@ mod tests {
         let before = twin.now();
         clock.advance(Duration::from_secs(3600));
         assert!(twin.now() >= before + Duration::from_secs(3600));
+    }
+
+    #[test]
+    fn a_skew_changes_what_is_told_and_nothing_else() {
+        let clock = Clock::default();
+        let seconds = || {
+            let told = clock.told().duration_since(UNIX_EPOCH).unwrap();
+            told.as_secs().cast_signed()
+        };
+        for (skew, told) in [(i64::MIN, 0), (i64::MAX, LAST_SECOND)] {
+            clock.skew(skew);
+            assert_eq!(seconds(), told);
+        }
+        clock.skew(-3600);
+        let before = clock.now().as_secs().cast_signed();
+        let told = seconds();
+        let after = clock.now().as_secs().cast_signed();
+        assert!((before - 3600..=after - 3600).contains(&told), "{told}");
     }
 
     #[test]

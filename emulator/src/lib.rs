@@ -41,7 +41,7 @@
 //! | `PUT /_emulator/buckets/NAME/grants` | list of `member`, `role` | [`Admin::replace_grants`] |
 //! | `POST /_emulator/faults` | a [`FaultRule`] | [`Admin::add_fault`] |
 //! | `DELETE /_emulator/faults` | | [`Admin::clear_faults`] |
-//! | `PUT /_emulator/shape` | `latency_ms` with optional `method`; `stream_rate` (0: none) | [`Admin::set_latency`], [`Admin::set_stream_rate`] |
+//! | `PUT /_emulator/shape` | `latency_ms` with optional `method`; `stream_rate` (0: none); `clock_skew_seconds` | [`Admin::set_latency`], [`Admin::set_stream_rate`], [`Admin::set_clock_skew`] |
 //! | `PUT /_emulator/access_tokens` | `ttl_seconds` | [`Admin::set_access_token_ttl`] |
 //! | `POST /_emulator/access_tokens/revoke` | | [`Admin::revoke_access_tokens`] |
 //! | `POST /_emulator/clock` | `advance_ms` | [`Admin::advance_clock`] |
@@ -51,7 +51,7 @@
 //! Counters, faults and latencies know requests by these names; patterns take `*`. `storage.objects.`: `list`, `get`
 //! (the resource), `get.media` (the data), `insert` (media and multipart), `insert.start`, `insert.chunk`,
 //! `insert.query`, `insert.cancel` (resumable), `patch`, `update`, `delete`, `compose`, `rewrite`, `copy`, `move`.
-//! `storage.buckets.`: `list`, `insert`, `get`, `delete`, `getStorageLayout`. Further `storage.batch` (whose calls are
+//! `storage.buckets.`: `list`, `insert`, `get`, `delete`, `testIamPermissions`, `getStorageLayout`. Further `storage.batch` (whose calls are
 //! counted, and not struck by faults, under their own names), `sts.token`, `metadata` and `unknown`.
 //!
 //! # Where it follows GCS to the letter
@@ -60,6 +60,8 @@
 //!   as text, and the XML API answers XML.
 //! - An anonymous caller gets 401 `required`, a bad or expired token 401 `authError`, a principal without the
 //!   permission 403 `forbidden`. [`Role::ObjectAdmin`] does not contain `storage.buckets.get`.
+//! - Any principal may ask which permissions it has on a bucket (`iam/testPermissions`); an answer without
+//!   `permissions` means none.
 //! - A failed precondition is 412 `conditionNotMet`; on reads a failed not-match is 304.
 //! - A resumable chunk that leaves a gap is 400, a cancelled session answers 499 and then 410.
 

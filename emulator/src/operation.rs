@@ -22,6 +22,7 @@ operations! {
     BucketsInsert => "storage.buckets.insert",
     BucketsGet => "storage.buckets.get",
     BucketsDelete => "storage.buckets.delete",
+    BucketsTestPermissions => "storage.buckets.testIamPermissions",
     StorageLayout => "storage.buckets.getStorageLayout",
     ObjectsList => "storage.objects.list",
     ObjectsGet => "storage.objects.get",

@@ -2,7 +2,7 @@
 
 use crate::error::{ApiError, Kind};
 
-/// Parameters in the order they came; the first of a name counts.
+/// Parameters in the order they came; the first of a name counts, but where the API takes several.
 #[derive(Clone, Default)]
 pub(crate) struct Query(Vec<(String, String)>);
 
@@ -14,6 +14,12 @@ impl Query {
 
     pub(crate) fn text(&self, name: &str) -> Option<&str> {
         let found = self.0.iter().find(|(key, _)| key == name);
+        found.map(|(_, value)| value.as_str())
+    }
+
+    /// Every value of a parameter that may be repeated.
+    pub(crate) fn all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
+        let found = self.0.iter().filter(move |(key, _)| key == name);
         found.map(|(_, value)| value.as_str())
     }
 
@@ -55,6 +61,7 @@ mod tests {
             "name=a%2Fb%2Bc+d&name=z&ifGenerationMatch=0&x=-1&f=true",
         ));
         assert_eq!(query.text("name"), Some("a/b+c d"));
+        assert!(query.all("name").eq(["a/b+c d", "z"]));
         assert_eq!(query.number("ifGenerationMatch").unwrap(), Some(0));
         assert!(query.number("x").is_err());
         assert!(query.flag("f") && !query.flag("g"));

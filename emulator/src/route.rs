@@ -132,6 +132,9 @@ impl Route {
             ("POST", ["b"]) => (Op::BucketsInsert, Place::Service),
             ("GET", ["b", bucket]) => (Op::BucketsGet, Place::Bucket(decode(bucket)?)),
             ("DELETE", ["b", bucket]) => (Op::BucketsDelete, Place::Bucket(decode(bucket)?)),
+            ("GET", ["b", bucket, "iam", "testPermissions"]) => {
+                (Op::BucketsTestPermissions, Place::Bucket(decode(bucket)?))
+            }
             ("GET", ["b", bucket, "storageLayout"]) => {
                 (Op::StorageLayout, Place::Bucket(decode(bucket)?))
             }
@@ -250,6 +253,12 @@ mod tests {
     fn operations_by_method_and_path() {
         for (method, uri, operation) in [
             ("GET", "/storage/v1/b", Operation::BucketsList),
+            (
+                "GET",
+                "/storage/v1/b/bk/iam/testPermissions?permissions=x",
+                Operation::BucketsTestPermissions,
+            ),
+            ("GET", "/storage/v1/b/bk/iam", Operation::Unknown),
             ("GET", "/storage/v1/b/bk/o?prefix=x", Operation::ObjectsList),
             ("GET", "/storage/v1/b/bk/o/x", Operation::ObjectsGet),
             (

@@ -39,14 +39,24 @@ pub(crate) async fn answer(
     let query = Query::parse(parts.uri.query());
     let route = Route::of(&parts, &query);
     if route.operation == Operation::Admin {
-        return Ok(admin::http::answer(&state, &parts, &mut inbound).await);
+        let reply = admin::http::answer(&state, &parts, &mut inbound).await;
+        return Ok(dated(reply, &state));
     }
     let outcome = shaped(&state, route, query, parts, &mut inbound).await;
     match &outcome {
         Ok(reply) => state.tally.answered(reply.status()),
         Err(Dropped) => state.tally.dropped(),
     }
-    outcome
+    outcome.map(|reply| dated(reply, &state))
+}
+
+/// Tells the time of the emulator's clock, where hyper would tell the machine's.
+fn dated(mut reply: Response<ReplyBody>, state: &State) -> Response<ReplyBody> {
+    let date = httpdate::fmt_http_date(state.clock.told());
+    if let Ok(date) = HeaderValue::try_from(date) {
+        reply.headers_mut().insert(header::DATE, date);
+    }
+    reply
 }
 
 /// Answers as faults, latency and rate want it.
@@ -204,6 +214,7 @@ pub(crate) async fn storage(call: &Call, inbound: &mut Inbound) -> Outcome {
         Operation::BucketsInsert => json::buckets::insert(call, inbound).await,
         Operation::BucketsGet => json::buckets::get(call),
         Operation::BucketsDelete => json::buckets::delete(call),
+        Operation::BucketsTestPermissions => json::buckets::test_permissions(call),
         Operation::StorageLayout => json::buckets::storage_layout(call),
         Operation::ObjectsList => json::list::list(call),
         Operation::ObjectsGet => json::get::get(call),

@@ -55,6 +55,8 @@ struct ShapeBody {
     latency_ms: Option<u64>,
     #[serde(default)]
     stream_rate: Option<u64>,
+    #[serde(default)]
+    clock_skew_seconds: Option<i64>,
 }
 
 #[derive(Deserialize)]
@@ -187,5 +189,8 @@ fn shape(admin: &Admin, body: &ShapeBody) {
     }
     if let Some(rate) = body.stream_rate {
         admin.set_stream_rate(Some(rate));
+    }
+    if let Some(seconds) = body.clock_skew_seconds {
+        admin.set_clock_skew(seconds);
     }
 }

@@ -61,6 +61,28 @@ pub(crate) fn get(call: &Call) -> Outcome {
     call.json(&resource::bucket(&info, &call.host))
 }
 
+/// `buckets.testIamPermissions`: whoever is known may ask what he may do, and hears of a bucket that lets him do
+/// nothing just that. The anonymous are asked who they are, unless the bucket is open to everybody.
+pub(crate) fn test_permissions(call: &Call) -> Outcome {
+    let bucket = call.bucket_unguarded()?;
+    let access = &call.state.access;
+    if call.caller == Caller::Anonymous && !access.sees(&call.caller, &bucket) {
+        let message = "Anonymous caller cannot test permissions on the bucket.";
+        return Err(ApiError::new(Kind::Anonymous, message).into());
+    }
+    call.query.required("permissions")?;
+    let held: Vec<&str> = call
+        .query
+        .all("permissions")
+        .filter(|permission| access.holds(&call.caller, &bucket, permission))
+        .collect();
+    let mut answer = json!({"kind": "storage#testIamPermissionsResponse"});
+    if !held.is_empty() {
+        answer["permissions"] = held.into();
+    }
+    call.json(&answer)
+}
+
 pub(crate) fn delete(call: &Call) -> Outcome {
     let bucket = call.bucket(Permission::Delete)?;
     call.state.store.delete_bucket(bucket.as_str())?;

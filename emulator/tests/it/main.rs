@@ -8,6 +8,7 @@
 mod access;
 mod batch;
 mod client;
+mod clock;
 mod faults;
 mod lifecycle;
 mod mutations;
