@@ -9,11 +9,15 @@ use async_trait::async_trait;
 use crate::error::Error;
 use crate::secret::AccessSecret;
 
+mod downscoping;
 mod federation;
+mod impersonation;
 mod token_url;
 pub(crate) mod trouble;
 
+pub use downscoping::Downscoping;
 pub use federation::{Federation, Timeouts};
+pub use impersonation::{Impersonate, Impersonation};
 pub use token_url::{FromUrl, TokenUrl};
 
 /// A way to get an access token.

@@ -25,6 +25,7 @@
 //! ```
 
 pub mod audience;
+pub mod boundary;
 pub mod broker;
 pub mod claims;
 pub mod clock;
@@ -38,13 +39,19 @@ pub mod source;
 pub mod sts;
 pub mod token;
 mod transport;
+pub mod universe;
 
 pub use audience::Audience;
+pub use boundary::Boundary;
 pub use broker::{Broker, BrokerConfig, Identities, Status, Tuning};
 pub use error::{Error, Kind};
-pub use exchange::{Exchange, Federation, FromUrl, Grant, Identity, Timeouts, TokenUrl};
+pub use exchange::{
+    Downscoping, Exchange, Federation, FromUrl, Grant, Identity, Impersonate, Impersonation,
+    Timeouts, TokenUrl,
+};
 pub use provider::{EveryTime, Provider};
 pub use serve::{Routes, SocketConfig, TokenSocket};
 pub use source::{FileSource, Pushed, Source};
 pub use sts::Endpoint;
 pub use token::AccessToken;
+pub use universe::Universe;

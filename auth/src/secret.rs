@@ -5,7 +5,14 @@
 use std::fmt;
 
 use bytes::Bytes;
+use http::HeaderValue;
+use serde::Deserialize;
 use zeroize::Zeroizing;
+
+use crate::error::{Error, Kind};
+
+/// What stands before a token in an `authorization` header (RFC 6750 section 2.1).
+pub(crate) const SCHEME: &str = "Bearer ";
 
 /// What `Debug` prints in place of a secret.
 const HIDDEN: &str = "[secret]";
@@ -43,7 +50,15 @@ impl fmt::Debug for SubjectToken {
 }
 
 /// The text of an access token, as an issuer returned it.
+#[derive(Deserialize)]
+#[serde(from = "String")]
 pub struct AccessSecret(Zeroizing<String>);
+
+impl From<String> for AccessSecret {
+    fn from(text: String) -> Self {
+        Self::new(text)
+    }
+}
 
 impl AccessSecret {
     /// Takes over `text`, whose memory is zeroed in the end.
@@ -63,6 +78,27 @@ impl fmt::Debug for AccessSecret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(HIDDEN)
     }
+}
+
+/// The value of an `authorization` header with this token, marked sensitive.
+pub(crate) fn bearer(token: &AccessSecret) -> Result<HeaderValue, Error> {
+    let text = token.expose();
+    let mut value = Zeroizing::new(Vec::with_capacity(SCHEME.len() + text.len()));
+    value.extend_from_slice(SCHEME.as_bytes());
+    value.extend_from_slice(text.as_bytes());
+    let value = zeroed_on_drop(std::mem::take(&mut *value));
+    let unusable = || {
+        Error::new(
+            Kind::BadAnswer,
+            "the access token given holds characters that no token has",
+        )
+    };
+    if !text.bytes().all(|byte| byte.is_ascii_graphic()) {
+        return Err(unusable());
+    }
+    let mut header = HeaderValue::from_maybe_shared(value).map_err(|_| unusable())?;
+    header.set_sensitive(true);
+    Ok(header)
 }
 
 /// Shared bytes whose memory is zeroed when the last clone is dropped, for interfaces that take

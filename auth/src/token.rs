@@ -7,14 +7,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use google_cloud_auth::credentials::EntityTag;
 use http::header::AUTHORIZATION;
 use http::{HeaderMap, HeaderValue};
-use zeroize::Zeroizing;
 
 use crate::clock::Moment;
-use crate::error::{Error, Kind};
+use crate::error::Error;
 use crate::schedule::Life;
-use crate::secret::{AccessSecret, zeroed_on_drop};
-
-const SCHEME: &str = "Bearer ";
+use crate::secret::{AccessSecret, SCHEME, bearer};
 
 /// An access token. Its `Debug` does not show it; its memory is zeroed when the last user lets go.
 pub struct AccessToken {
@@ -28,22 +25,7 @@ pub struct AccessToken {
 
 impl AccessToken {
     pub(crate) fn new(secret: &AccessSecret, life: Life) -> Result<Self, Error> {
-        let text = secret.expose();
-        let mut value = Zeroizing::new(Vec::with_capacity(SCHEME.len() + text.len()));
-        value.extend_from_slice(SCHEME.as_bytes());
-        value.extend_from_slice(text.as_bytes());
-        let value = zeroed_on_drop(std::mem::take(&mut *value));
-        let unusable = || {
-            Error::new(
-                Kind::BadAnswer,
-                "the access token given holds characters that no token has",
-            )
-        };
-        if !text.bytes().all(|byte| byte.is_ascii_graphic()) {
-            return Err(unusable());
-        }
-        let mut header = HeaderValue::from_maybe_shared(value).map_err(|_| unusable())?;
-        header.set_sensitive(true);
+        let header = bearer(secret)?;
         let headers = HeaderMap::from_iter([(AUTHORIZATION, header.clone())]);
         Ok(Self {
             header,
@@ -115,6 +97,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::error::Kind;
 
     fn token(text: &str) -> Result<AccessToken, Error> {
         let life = Life::new(Moment::ORIGIN, Duration::from_secs(10));

@@ -4,11 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::audience::Audience;
+use crate::boundary::Boundary;
 use crate::clock::{BootClock, Clock};
 use crate::error::Error;
-use crate::exchange::{Exchange, Federation, Timeouts};
+use crate::exchange::{Downscoping, Exchange, Federation, Impersonate, Impersonation, Timeouts};
 use crate::source::Source;
 use crate::sts::Endpoint;
+use crate::universe::Universe;
 
 /// The scope that Google's own clients ask for: IAM decides what the identity may do.
 pub const CLOUD_PLATFORM: &str = "https://www.googleapis.com/auth/cloud-platform";
@@ -24,6 +26,12 @@ pub struct BrokerConfig {
     pub sts: Endpoint,
     /// What the access tokens may be used for.
     pub scope: String,
+    /// The service account to impersonate with the tokens of the exchange.
+    pub impersonate: Option<Impersonate>,
+    /// What the tokens are limited to.
+    pub boundary: Option<Boundary>,
+    /// The universe that the tokens are for. That of `sts` and `impersonate` is chosen there.
+    pub universe: Universe,
     /// How long each part of an exchange may take.
     pub timeouts: Timeouts,
     /// How long [`Broker::token`] waits when there is no valid token.
@@ -40,6 +48,9 @@ impl BrokerConfig {
             audience: Audience::FromToken,
             sts: Endpoint::default(),
             scope: CLOUD_PLATFORM.to_owned(),
+            impersonate: None,
+            boundary: None,
+            universe: Universe::default(),
             timeouts: Timeouts::default(),
             wait: Tuning::default().wait,
         }
@@ -51,20 +62,33 @@ impl BrokerConfig {
     /// [`Kind::Config`](crate::Kind::Config) if the token service needs TLS and the system trusts no
     /// certificate.
     pub fn exchange(self) -> Result<Arc<dyn Exchange>, Error> {
-        Ok(Arc::new(Federation::new(
-            self.source,
-            self.audience,
-            self.sts,
-            self.scope,
-            self.timeouts,
-        )?))
+        // What impersonates needs the scope that allows that.
+        let scope = match self.impersonate {
+            Some(_) => CLOUD_PLATFORM.to_owned(),
+            None => self.scope.clone(),
+        };
+        let sts = self.sts.clone();
+        let federation = Federation::new(self.source, self.audience, sts, scope, self.timeouts)?
+            .in_universe(self.universe);
+        let mut exchange: Arc<dyn Exchange> = Arc::new(federation);
+        if let Some(whom) = self.impersonate {
+            let impersonation = Impersonation::new(exchange, whom, self.scope, self.timeouts)?;
+            exchange = Arc::new(impersonation);
+        }
+        if let Some(boundary) = &self.boundary {
+            let downscoping = Downscoping::new(exchange, boundary, self.sts, self.timeouts)?;
+            exchange = Arc::new(downscoping);
+        }
+        Ok(exchange)
     }
 
     /// Deadlines that leave the exchange all the time that its steps may take.
     pub(super) fn tuning(&self) -> Tuning {
+        let steps = 1 + u32::from(self.impersonate.is_some()) + u32::from(self.boundary.is_some());
+        let exchange_limit = self.timeouts.source + steps * self.timeouts.exchange;
         Tuning {
             wait: self.wait,
-            exchange_limit: self.timeouts.source + self.timeouts.exchange + Duration::from_secs(1),
+            exchange_limit: exchange_limit + Duration::from_secs(1),
             ..Tuning::default()
         }
     }

@@ -7,9 +7,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use super::{Broker, BrokerConfig, Owner, Tuning};
 use crate::audience::Audience;
+use crate::boundary::Boundary;
 use crate::error::{Error, Kind};
-use crate::exchange::Exchange;
+use crate::exchange::{Exchange, Impersonate};
 use crate::sts::Endpoint;
+use crate::universe::Universe;
 
 /// What makes an identity another one. Deadlines do not: the first holder's count.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -17,13 +19,19 @@ pub struct Key(Parts);
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Parts {
-    Workload {
-        source: String,
-        audience: Audience,
-        sts: Endpoint,
-        scope: String,
-    },
+    Workload(Box<Workload>),
     Named(String),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Workload {
+    source: String,
+    audience: Audience,
+    sts: Endpoint,
+    scope: String,
+    impersonate: Option<Impersonate>,
+    boundary: Option<Boundary>,
+    universe: Universe,
 }
 
 impl Key {
@@ -35,12 +43,15 @@ impl Key {
     }
 
     fn of(config: &BrokerConfig) -> Self {
-        Self(Parts::Workload {
+        Self(Parts::Workload(Box::new(Workload {
             source: config.source.key(),
             audience: config.audience.clone(),
             sts: config.sts.clone(),
             scope: config.scope.clone(),
-        })
+            impersonate: config.impersonate.clone(),
+            boundary: config.boundary.clone(),
+            universe: config.universe.clone(),
+        })))
     }
 }
 

@@ -17,6 +17,7 @@ use crate::sts::answer::{Useless, grant};
 use crate::sts::client::Client;
 use crate::sts::refusal::Asked;
 use crate::sts::request;
+use crate::universe::Universe;
 
 /// How long each part of an exchange may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,6 +47,7 @@ pub struct Federation {
     source: Arc<dyn Source>,
     audience: Audience,
     scope: String,
+    universe: Universe,
     client: Client,
     source_timeout: Duration,
     identity: ArcSwap<Identity>,
@@ -74,10 +76,17 @@ impl Federation {
             source,
             audience,
             scope,
+            universe: Universe::default(),
             client: Client::new(endpoint, timeouts.connect, timeouts.exchange)?,
             source_timeout: timeouts.source,
             identity: ArcSwap::from_pointee(identity),
         })
+    }
+
+    /// The same for tokens of another universe.
+    #[must_use]
+    pub fn in_universe(self, universe: Universe) -> Self {
+        Self { universe, ..self }
     }
 
     async fn subject_token(&self) -> Result<SubjectToken, Error> {
@@ -149,5 +158,9 @@ impl Exchange for Federation {
 
     fn identity(&self) -> Identity {
         Identity::clone(&self.identity.load())
+    }
+
+    fn universe_domain(&self) -> Option<String> {
+        self.universe.unusual()
     }
 }

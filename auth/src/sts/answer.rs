@@ -59,9 +59,14 @@ impl Seconds {
 
 /// Reads the body of a successful answer.
 pub(crate) fn grant(body: &[u8]) -> Result<Grant, Useless> {
+    grant_or(body, ASSUMED_LIFETIME)
+}
+
+/// The same, with the lifetime of a token whose answer has none.
+pub(crate) fn grant_or(body: &[u8], assumed: Duration) -> Result<Grant, Useless> {
     let success = success(body)?;
     Ok(Grant {
-        lifetime: success.lifetime()?.unwrap_or(ASSUMED_LIFETIME),
+        lifetime: success.lifetime()?.unwrap_or(assumed),
         token: AccessSecret::new(success.access_token.into_owned()),
     })
 }

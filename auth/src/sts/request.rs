@@ -31,24 +31,29 @@ impl Exchange<'_> {
             ("scope", self.scope),
             ("subject_token", self.subject.expose()),
         ];
-        // An escaped byte takes three, so nothing grows and no copy of the token is left behind.
-        let room = fields
-            .iter()
-            .map(|(name, value)| name.len() + 3 * value.len() + 2)
-            .sum();
-        let mut form = Zeroizing::new(Vec::with_capacity(room));
-        for (name, value) in fields {
-            if !form.is_empty() {
-                form.push(b'&');
-            }
-            form.extend_from_slice(name.as_bytes());
-            form.push(b'=');
-            for piece in byte_serialize(value.as_bytes()) {
-                form.extend_from_slice(piece.as_bytes());
-            }
-        }
-        zeroed_on_drop(std::mem::take(&mut *form))
+        form(&fields)
     }
+}
+
+/// The body of a form with these fields, in memory that is zeroed once it is sent.
+pub(crate) fn form(fields: &[(&str, &str)]) -> Bytes {
+    // An escaped byte takes three, so nothing grows and no copy of a secret is left behind.
+    let room = fields
+        .iter()
+        .map(|(name, value)| name.len() + 3 * value.len() + 2)
+        .sum();
+    let mut form = Zeroizing::new(Vec::with_capacity(room));
+    for (name, value) in fields {
+        if !form.is_empty() {
+            form.push(b'&');
+        }
+        form.extend_from_slice(name.as_bytes());
+        form.push(b'=');
+        for piece in byte_serialize(value.as_bytes()) {
+            form.extend_from_slice(piece.as_bytes());
+        }
+    }
+    zeroed_on_drop(std::mem::take(&mut *form))
 }
 
 #[cfg(test)]

@@ -10,6 +10,7 @@ mod identities;
 mod matrix;
 mod provider;
 mod serve;
+mod steps;
 mod sts;
 mod token_url;
 mod web;

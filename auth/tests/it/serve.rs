@@ -401,13 +401,14 @@ async fn who_is_not_on_the_list_gets_a_refusal_and_takes_no_place() {
 async fn a_stop_answers_what_was_asked_and_takes_no_more() {
     let (_dir, path) = place();
     let exchange = Scripted::new([Step::Grant(3600)]);
-    let served = socket(SocketConfig::new(&path, Routes::Any(broker(&exchange).0))).await;
+    let (broker, _clock) = broker(&exchange);
+    let served = socket(SocketConfig::new(&path, Routes::Any(broker.clone()))).await;
     let mut idle = Client::connect(&path).await;
     let asking = tokio::spawn({
         let path = path.clone();
         async move { get(&path, "/").await }
     });
-    while served.status().connections < 2 {
+    while broker.status().waiters < 1 {
         tokio::task::yield_now().await;
     }
     served.stop().await;

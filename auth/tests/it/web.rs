@@ -23,6 +23,16 @@ pub(crate) struct Seen {
     pub(crate) body: String,
 }
 
+impl Seen {
+    /// A field of the form that was posted.
+    pub(crate) fn field(&self, name: &str) -> String {
+        form_urlencoded::parse(self.body.as_bytes())
+            .find(|(field, _)| field == name)
+            .map(|(_, value)| value.into_owned())
+            .unwrap_or_default()
+    }
+}
+
 type Told = Response<Full<Bytes>>;
 
 /// An answer with this status and body.
