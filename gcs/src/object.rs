@@ -95,4 +95,7 @@ pub struct Bucket {
     pub storage_class: String,
     /// Whether folders are resources of their own (hierarchical namespace).
     pub hierarchical: bool,
+    /// Whether access goes by IAM alone (uniform bucket-level access), which federated identities depend on; `None`
+    /// where the identity may not read it.
+    pub uniform_access: Option<bool>,
 }

@@ -157,6 +157,12 @@ pub struct Patch {
     pub metadata: Vec<(String, Option<String>)>,
 }
 
+/// Whole seconds by which the store's clock is ahead of this machine's; negative: behind.
+///
+/// It cannot be told better than to a second, and to the time that an answer takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ClockOffset(pub i64);
+
 /// One bucket.
 #[async_trait]
 pub trait Store: Debug + Send + Sync + 'static {
@@ -166,6 +172,22 @@ pub trait Store: Debug + Send + Sync + 'static {
     /// # Errors
     /// `NotFound` where there is no such bucket, `Denied` where the identity may do nothing in it, `Unauthenticated`.
     async fn bucket(&self) -> Result<Bucket>;
+
+    /// Which of the `wanted` permissions, such as `storage.objects.get`, this identity has on the bucket: in the order
+    /// in which they were asked for, and none that was not. An identity that may do nothing gets `Ok` and an empty list.
+    ///
+    /// Source: <https://cloud.google.com/storage/docs/json_api/v1/buckets/testIamPermissions>.
+    ///
+    /// # Errors
+    /// `Invalid` where nothing is wanted, `NotFound` where there is no such bucket, `Unauthenticated`, also for nobody
+    /// in particular in a bucket that is not public.
+    async fn permissions(&self, wanted: &[&str]) -> Result<Vec<String>>;
+
+    /// How the store's clock stood to ours at its last answer, a refusal included, so that it is known of a store that
+    /// lets nobody in. `None` before the first answer, and of a store that does not tell the time.
+    fn clock_offset(&self) -> Option<ClockOffset> {
+        None
+    }
 
     /// The live object of this name.
     ///

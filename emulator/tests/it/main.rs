@@ -12,6 +12,7 @@ mod clock;
 mod faults;
 mod lifecycle;
 mod mutations;
+mod permissions;
 mod preconditions;
 mod reads;
 mod referee;

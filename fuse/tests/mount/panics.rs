@@ -27,6 +27,10 @@ impl Store for PanickyStore {
         self.0.bucket().await
     }
 
+    async fn permissions(&self, wanted: &[&str]) -> Result<Vec<String>> {
+        self.0.permissions(wanted).await
+    }
+
     async fn stat(&self, name: &ObjectName) -> Result<Object> {
         assert_ne!(name.as_str(), "panic", "on purpose");
         self.0.stat(name).await

@@ -25,6 +25,7 @@
 mod answer;
 mod call;
 mod client;
+mod clock;
 mod config;
 mod connect;
 mod endpoint;
@@ -53,8 +54,8 @@ pub use transport::Http;
 
 use crate::object::Bucket;
 use crate::store::{
-    ComposeSource, ListPage, ListRequest, Patch, Preconditions, Read, ReadRequest, Store,
-    TransferRequest, Upload, WriteRequest,
+    ClockOffset, ComposeSource, ListPage, ListRequest, Patch, Preconditions, Read, ReadRequest,
+    Store, TransferRequest, Upload, WriteRequest,
 };
 use crate::{BucketName, Object, ObjectName, Result};
 use client::{Client, Shared};
@@ -101,6 +102,14 @@ impl fmt::Debug for JsonStore {
 impl Store for JsonStore {
     async fn bucket(&self) -> Result<Bucket> {
         self.client.bucket().await
+    }
+
+    async fn permissions(&self, wanted: &[&str]) -> Result<Vec<String>> {
+        self.client.permissions(wanted).await
+    }
+
+    fn clock_offset(&self) -> Option<ClockOffset> {
+        self.client.clock.offset()
     }
 
     async fn stat(&self, name: &ObjectName) -> Result<Object> {

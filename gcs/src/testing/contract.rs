@@ -54,6 +54,8 @@ macro_rules! cases {
 cases! {
     reads:
         bucket_is_there,
+        permissions_are_those_that_were_asked_for,
+        permissions_of_nothing_are_invalid,
         stat_tells_what_was_written,
         stat_of_nothing_is_not_found,
         read_whole_object,

@@ -15,8 +15,8 @@ use parking_lot::Mutex;
 use super::{Calls, Method, listing};
 use crate::object::{Attributes, Bucket};
 use crate::store::{
-    ComposeSource, ListPage, ListRequest, Patch, Preconditions, Read, ReadRequest, Store,
-    TransferRequest, Upload, WriteRequest,
+    ClockOffset, ComposeSource, ListPage, ListRequest, Patch, Preconditions, Read, ReadRequest,
+    Store, TransferRequest, Upload, WriteRequest,
 };
 use crate::{Error, Generation, Kind, Metageneration, Object, ObjectName, Result};
 
@@ -38,6 +38,24 @@ struct State {
     published: i64,
     last_instant: Option<SystemTime>,
     calls: Calls,
+    bucket: Described,
+    /// `None`: everything.
+    permitted: Option<Vec<String>>,
+    clock_offset: Option<ClockOffset>,
+}
+
+/// What the bucket says of itself.
+struct Described(Bucket);
+
+impl Default for Described {
+    fn default() -> Self {
+        Self(Bucket {
+            location: "US".to_owned(),
+            storage_class: "STANDARD".to_owned(),
+            hierarchical: false,
+            uniform_access: Some(true),
+        })
+    }
 }
 
 #[derive(Clone)]
@@ -101,6 +119,22 @@ impl FakeStore {
     pub fn names(&self) -> Vec<String> {
         let state = self.state.lock();
         state.live.keys().map(ToString::to_string).collect()
+    }
+
+    /// What [`Store::bucket`] answers from now on. Nothing else goes by it.
+    pub fn set_bucket(&self, bucket: Bucket) {
+        self.state.lock().bucket = Described(bucket);
+    }
+
+    /// The only permissions that [`Store::permissions`] still grants. Calls that need others work all the same.
+    pub fn permit_only(&self, permissions: &[&str]) {
+        let permissions = permissions.iter().map(ToString::to_string).collect();
+        self.state.lock().permitted = Some(permissions);
+    }
+
+    /// What [`Store::clock_offset`] tells from now on; nothing until then.
+    pub fn set_clock_offset(&self, offset: Option<ClockOffset>) {
+        self.state.lock().clock_offset = offset;
     }
 
     /// The calls so far.
@@ -249,12 +283,26 @@ impl fmt::Debug for FakeStore {
 #[async_trait]
 impl Store for FakeStore {
     async fn bucket(&self) -> Result<Bucket> {
-        self.state.lock().calls.count(Method::Bucket);
-        Ok(Bucket {
-            location: "US".to_owned(),
-            storage_class: "STANDARD".to_owned(),
-            hierarchical: false,
-        })
+        let mut state = self.state.lock();
+        state.calls.count(Method::Bucket);
+        Ok(state.bucket.0.clone())
+    }
+
+    async fn permissions(&self, wanted: &[&str]) -> Result<Vec<String>> {
+        let mut state = self.state.lock();
+        state.calls.count(Method::Permissions);
+        if wanted.is_empty() {
+            return Err(error(Method::Permissions, "bucket", Kind::Invalid));
+        }
+        let granted = wanted.iter().filter(|wanted| {
+            let permitted = state.permitted.as_ref();
+            permitted.is_none_or(|permitted| permitted.iter().any(|held| held == *wanted))
+        });
+        Ok(granted.map(ToString::to_string).collect())
+    }
+
+    fn clock_offset(&self) -> Option<ClockOffset> {
+        self.state.lock().clock_offset
     }
 
     async fn stat(&self, name: &ObjectName) -> Result<Object> {
@@ -491,6 +539,32 @@ mod tests {
         assert_eq!(store.calls().total(), 3);
         store.reset_calls();
         assert_eq!(store.calls().total(), 0);
+    }
+
+    #[tokio::test]
+    async fn the_bucket_is_what_it_was_set_to() {
+        let store = FakeStore::new();
+        assert_eq!(store.bucket().await.unwrap().uniform_access, Some(true));
+        assert_eq!(store.clock_offset(), None);
+        let wanted = ["storage.objects.list", "storage.objects.get"];
+        assert_eq!(store.permissions(&wanted).await.unwrap(), wanted);
+
+        let acl_bucket = Bucket {
+            uniform_access: Some(false),
+            ..store.bucket().await.unwrap()
+        };
+        store.set_bucket(acl_bucket.clone());
+        store.permit_only(&["storage.objects.get", "storage.buckets.get"]);
+        store.set_clock_offset(Some(ClockOffset(90)));
+        assert_eq!(store.bucket().await.unwrap(), acl_bucket);
+        assert_eq!(store.clock_offset(), Some(ClockOffset(90)));
+        assert_eq!(
+            store.permissions(&wanted).await.unwrap(),
+            ["storage.objects.get"]
+        );
+        store.permit_only(&[]);
+        assert!(store.permissions(&wanted).await.unwrap().is_empty());
+        assert_eq!(store.calls().of(Method::Permissions), 3);
     }
 
     #[tokio::test]

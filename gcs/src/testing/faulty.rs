@@ -12,8 +12,8 @@ use parking_lot::Mutex;
 use super::Method;
 use crate::object::Bucket;
 use crate::store::{
-    ComposeSource, ListPage, ListRequest, Patch, Preconditions, Read, ReadRequest, Store,
-    TransferRequest, Upload, WriteRequest,
+    ClockOffset, ComposeSource, ListPage, ListRequest, Patch, Preconditions, Read, ReadRequest,
+    Store, TransferRequest, Upload, WriteRequest,
 };
 use crate::{Error, Kind, Object, ObjectName, Result};
 
@@ -190,6 +190,15 @@ impl<S: Store> Store for FaultyStore<S> {
     async fn bucket(&self) -> Result<Bucket> {
         let act = self.inner.bucket();
         self.script.run(Method::Bucket, "bucket", act).await.0
+    }
+
+    async fn permissions(&self, wanted: &[&str]) -> Result<Vec<String>> {
+        let act = self.inner.permissions(wanted);
+        self.script.run(Method::Permissions, "bucket", act).await.0
+    }
+
+    fn clock_offset(&self) -> Option<ClockOffset> {
+        self.inner.clock_offset()
     }
 
     async fn stat(&self, name: &ObjectName) -> Result<Object> {
@@ -373,6 +382,22 @@ mod tests {
         );
         assert_eq!(store.inner().calls().of(Method::Stat), 2);
         assert_eq!(store.pending(Method::Stat), 0);
+    }
+
+    #[tokio::test]
+    async fn the_bucket_fails_on_cue_and_its_clock_is_read() {
+        let store = store();
+        store.inner().set_clock_offset(Some(ClockOffset(-7)));
+        store.inject(Method::Permissions, 1, Fault::Before(Kind::Unauthenticated));
+        let wanted = ["storage.objects.get"];
+        let error = store.permissions(&wanted).await.unwrap_err();
+        assert_eq!(
+            (error.kind, error.operation),
+            (Kind::Unauthenticated, "storage.buckets.testIamPermissions")
+        );
+        assert_eq!(store.permissions(&wanted).await.unwrap(), wanted);
+        assert_eq!(store.inner().calls().of(Method::Permissions), 1);
+        assert_eq!(store.clock_offset(), Some(ClockOffset(-7)));
     }
 
     #[tokio::test]

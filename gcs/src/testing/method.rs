@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 #[expect(missing_docs, reason = "each is the method of its name")]
 pub enum Method {
     Bucket,
+    Permissions,
     Stat,
     List,
     Read,
@@ -28,6 +29,7 @@ impl Method {
     pub fn operation(self) -> &'static str {
         match self {
             Self::Bucket => "storage.buckets.get",
+            Self::Permissions => "storage.buckets.testIamPermissions",
             Self::Stat | Self::Read => "storage.objects.get",
             Self::List => "storage.objects.list",
             Self::Write

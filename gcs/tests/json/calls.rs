@@ -389,35 +389,6 @@ async fn a_412_without_precondition_is_a_denial() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_bucket_may_be_usable_and_yet_unreadable() {
-    let bucket = json(
-        r#"{"location":"eu","storageClass":"NEARLINE","hierarchicalNamespace":{"enabled":true}}"#,
-    );
-    let server = Server::new([
-        bucket,
-        refusal(403, "forbidden"),
-        json("{}"),
-        refusal(403, "forbidden"),
-        refusal(403, "forbidden"),
-        refusal(404, "notFound"),
-    ]);
-    let store = server.store();
-    let known = store.bucket().await.unwrap();
-    assert_eq!(
-        (&*known.location, &*known.storage_class, known.hierarchical),
-        ("EU", "NEARLINE", true)
-    );
-    let unreadable = store.bucket().await.unwrap();
-    assert_eq!(
-        (&*unreadable.location, unreadable.hierarchical),
-        ("", false)
-    );
-    assert_eq!(store.bucket().await.unwrap_err().kind, Kind::Denied);
-    assert_eq!(store.bucket().await.unwrap_err().kind, Kind::NotFound);
-    assert!(server.seen()[2].target.ends_with("&maxResults=1"));
-}
-
-#[tokio::test(start_paused = true)]
 async fn every_request_says_who_and_for_whom() {
     let server = Server::new([json(object(7, b"x"))]);
     let mut config = crate::script::config(None);

@@ -10,6 +10,7 @@ use gcsmount_gcs::client::json::{Config, Http, JsonStore, Pool, Retry, Timeouts}
 use gcsmount_gcs::store::{Preconditions, TransferRequest};
 use gcsmount_gcs::testing::contract;
 use gcsmount_gcs::{BucketName, Kind, Store};
+use google_cloud_auth::credentials::Credentials;
 
 use crate::script::{drain, name, read, write};
 
@@ -24,7 +25,17 @@ async fn emulator(buckets: Vec<String>) -> Emulator {
 }
 
 fn store(http: &Http, emulator: &Emulator, bucket: &str) -> JsonStore {
+    store_as(http, emulator, bucket, None)
+}
+
+pub fn store_as(
+    http: &Http,
+    emulator: &Emulator,
+    bucket: &str,
+    credentials: Option<Credentials>,
+) -> JsonStore {
     let config = Config {
+        credentials,
         endpoint: emulator.endpoint().parse().unwrap(),
         timeouts: Timeouts {
             first_byte: Duration::from_millis(500),

@@ -7,6 +7,7 @@
     reason = "all of this is tests, which share freely and fail by panicking"
 )]
 
+mod bucket;
 mod calls;
 mod emulator;
 mod identity;

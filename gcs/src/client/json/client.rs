@@ -1,6 +1,7 @@
 //! One operation: attempts, identity, deadline and repetition around single requests.
 
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use tokio::time::{Instant, sleep, timeout_at};
@@ -8,6 +9,7 @@ use tokio::time::{Instant, sleep, timeout_at};
 use super::InvalidConfig;
 use super::answer::Refusal;
 use super::call::{Answer, Call, Content, Failed};
+use super::clock::Clock;
 use super::config::{Config, Retry, Timeouts};
 use super::endpoint::Endpoint;
 use super::identity::{Identity, Proof};
@@ -30,6 +32,7 @@ pub(super) struct Client {
     pub(super) retry: Retry,
     pub(super) noise: Noise,
     pub(super) upload_chunk: u64,
+    pub(super) clock: Clock,
     http: Http,
     identity: Identity,
     /// Sent with every request.
@@ -63,6 +66,7 @@ impl Client {
             retry: config.retry,
             noise: Noise::new(config.retry.seed),
             upload_chunk: config.upload_chunk,
+            clock: Clock::new(),
             http,
             identity: Identity::new(config.credentials),
             headers,
@@ -162,6 +166,7 @@ impl Client {
             .send(sending, &self.timeouts, deadline)
             .await
             .map_err(lost)?;
+        self.clock.hear(&arrived.headers, SystemTime::now());
         let success =
             arrived.status.is_success() || arrived.status == StatusCode::PERMANENT_REDIRECT;
         if !success {

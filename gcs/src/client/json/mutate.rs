@@ -5,7 +5,8 @@ use http::Method;
 use super::call::Call;
 use super::client::Client;
 use super::resource::{
-    Compose, FIELDS, PatchBody, Rewrite, parse_bucket, parse_list, parse_object, parse_rewrite,
+    BUCKET_FIELDS, Compose, FIELDS, PatchBody, Rewrite, parse_bucket, parse_list, parse_object,
+    parse_permissions, parse_rewrite,
 };
 use crate::object::Bucket;
 use crate::store::{
@@ -21,10 +22,7 @@ const PAGE: usize = 64 << 20;
 
 impl Client {
     pub(super) async fn bucket(&self) -> Result<Bucket> {
-        let url = self
-            .urls
-            .bucket()
-            .query("fields", "location,storageClass,hierarchicalNamespace");
+        let url = self.urls.bucket().query("fields", BUCKET_FIELDS);
         let name = self.bucket.as_str();
         let call = Call::new("storage.buckets.get", name, Method::GET, url)?;
         match self.run(&call).await {
@@ -40,10 +38,27 @@ impl Client {
                     location: String::new(),
                     storage_class: String::new(),
                     hierarchical: false,
+                    uniform_access: None,
                 })
             }
             Err(failed) => Err(failed.into()),
         }
+    }
+
+    pub(super) async fn permissions(&self, wanted: &[&str]) -> Result<Vec<String>> {
+        let url = wanted
+            .iter()
+            .fold(self.urls.permissions(), |url, permission| {
+                url.query("permissions", permission)
+            });
+        let name = self.bucket.as_str();
+        let call = Call::new("storage.buckets.testIamPermissions", name, Method::GET, url)?;
+        let answer = self.run(&call).await?;
+        let held = parse_permissions(answer.bytes()).map_err(|part| call.malformed(part))?;
+        let granted = wanted
+            .iter()
+            .filter(|wanted| held.iter().any(|held| held == *wanted));
+        Ok(granted.map(ToString::to_string).collect())
     }
 
     pub(super) async fn stat(&self, name: &ObjectName) -> Result<Object> {

@@ -26,6 +26,10 @@ pub(super) const FIELDS: &str = "name,generation,metageneration,size,crc32c,md5H
     componentCount,contentType,contentEncoding,contentDisposition,contentLanguage,cacheControl,storageClass,\
     customTime,metadata";
 
+/// The fields of a bucket that [`parse_bucket`] reads.
+pub(super) const BUCKET_FIELDS: &str = "location,storageClass,hierarchicalNamespace,\
+    iamConfiguration/uniformBucketLevelAccess/enabled";
+
 /// What is wrong with an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Malformed(pub(super) &'static str);
@@ -214,11 +218,19 @@ struct BucketResource {
     location: String,
     #[serde(default)]
     storage_class: String,
-    hierarchical_namespace: Option<HierarchicalNamespace>,
+    hierarchical_namespace: Option<Switch>,
+    #[serde(default)]
+    iam_configuration: IamConfiguration,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct IamConfiguration {
+    uniform_bucket_level_access: Option<Switch>,
 }
 
 #[derive(Deserialize)]
-struct HierarchicalNamespace {
+struct Switch {
     #[serde(default)]
     enabled: bool,
 }
@@ -229,7 +241,24 @@ pub(super) fn parse_bucket(json: &[u8]) -> Result<Bucket, Malformed> {
         location: bucket.location.to_uppercase(),
         storage_class: bucket.storage_class,
         hierarchical: bucket.hierarchical_namespace.is_some_and(|h| h.enabled),
+        uniform_access: bucket
+            .iam_configuration
+            .uniform_bucket_level_access
+            .map(|uniform| uniform.enabled),
     })
+}
+
+#[derive(Deserialize)]
+struct PermissionsResource {
+    #[serde(default)]
+    permissions: Vec<String>,
+}
+
+/// The permissions that the caller holds; an answer without the field says none.
+pub(super) fn parse_permissions(json: &[u8]) -> Result<Vec<String>, Malformed> {
+    let held: PermissionsResource =
+        serde_json::from_slice(json).map_err(|_| Malformed("list of permissions"))?;
+    Ok(held.permissions)
 }
 
 #[cfg(test)]
@@ -322,6 +351,44 @@ mod tests {
         assert_eq!(page.prefixes, ["a/"]);
         assert_eq!(page.next_page_token.as_deref(), Some("t"));
         assert_eq!(parse_list(b"[]"), Err(Malformed("list")));
+    }
+
+    #[test]
+    fn uniform_access_is_on_or_off_or_unknown() {
+        for (json, uniform) in [
+            ("{}", None),
+            (r#"{"iamConfiguration":{}}"#, None),
+            (
+                r#"{"iamConfiguration":{"uniformBucketLevelAccess":{"enabled":true}}}"#,
+                Some(true),
+            ),
+            (
+                r#"{"iamConfiguration":{"uniformBucketLevelAccess":{"enabled":false}}}"#,
+                Some(false),
+            ),
+            (
+                r#"{"iamConfiguration":{"uniformBucketLevelAccess":{}}}"#,
+                Some(false),
+            ),
+        ] {
+            let bucket = parse_bucket(json.as_bytes()).unwrap();
+            assert_eq!(bucket.uniform_access, uniform, "{json}");
+        }
+        assert_eq!(parse_bucket(b"[]"), Err(Malformed("bucket")));
+    }
+
+    #[test]
+    fn permissions_may_be_missing() {
+        assert!(parse_permissions(b"{}").unwrap().is_empty());
+        assert!(
+            parse_permissions(br#"{"permissions":[]}"#)
+                .unwrap()
+                .is_empty()
+        );
+        let some = br#"{"kind":"k","permissions":["storage.objects.get"]}"#;
+        assert_eq!(parse_permissions(some).unwrap(), ["storage.objects.get"]);
+        let wrong = Err(Malformed("list of permissions"));
+        assert_eq!(parse_permissions(br#"{"permissions":"all"}"#), wrong);
     }
 
     #[test]

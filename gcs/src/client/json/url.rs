@@ -39,6 +39,10 @@ impl Urls {
         Url::new(&self.bucket)
     }
 
+    pub(super) fn permissions(&self) -> Url {
+        Url::new(&self.bucket).segment("iam/testPermissions")
+    }
+
     pub(super) fn list(&self) -> Url {
         Url::new(&self.bucket).segment("o")
     }

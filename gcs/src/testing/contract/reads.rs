@@ -1,4 +1,4 @@
-//! Promises of `bucket`, `stat` and `read`.
+//! Promises of `bucket`, `permissions`, `stat` and `read`.
 
 use super::{Bucket, collect, kind, name, pattern, to, whole};
 use crate::object::Attributes;
@@ -6,7 +6,23 @@ use crate::store::{Preconditions, ReadRequest};
 use crate::{Generation, Kind, Metageneration};
 
 pub(super) async fn bucket_is_there(store: Bucket) {
-    assert!(!store.bucket().await.unwrap().hierarchical);
+    let bucket = store.bucket().await.unwrap();
+    assert!(!bucket.hierarchical);
+    assert_eq!(bucket.uniform_access, Some(true));
+}
+
+pub(super) async fn permissions_are_those_that_were_asked_for(store: Bucket) {
+    for wanted in [
+        &["storage.objects.list", "storage.objects.get"][..],
+        &["storage.objects.get", "storage.objects.list"],
+        &["storage.objects.create"],
+    ] {
+        assert_eq!(store.permissions(wanted).await.unwrap(), wanted);
+    }
+}
+
+pub(super) async fn permissions_of_nothing_are_invalid(store: Bucket) {
+    assert_eq!(kind(store.permissions(&[]).await), Kind::Invalid);
 }
 
 pub(super) async fn stat_tells_what_was_written(store: Bucket) {

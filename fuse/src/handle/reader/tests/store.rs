@@ -117,6 +117,9 @@ impl Store for RecordingStore {
     async fn bucket(&self) -> Result<Bucket> {
         unused("bucket")
     }
+    async fn permissions(&self, _: &[&str]) -> Result<Vec<String>> {
+        unused("permissions")
+    }
     async fn stat(&self, _: &ObjectName) -> Result<Object> {
         unused("stat")
     }
