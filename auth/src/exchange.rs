@@ -12,12 +12,16 @@ use crate::secret::AccessSecret;
 mod downscoping;
 mod federation;
 mod impersonation;
+mod metadata;
+mod shipped;
 mod token_url;
 pub(crate) mod trouble;
 
 pub use downscoping::Downscoping;
 pub use federation::{Federation, Timeouts};
 pub use impersonation::{Impersonate, Impersonation};
+pub use metadata::{Metadata, Whose};
+pub use shipped::Shipped;
 pub use token_url::{FromUrl, TokenUrl};
 
 /// A way to get an access token.

@@ -29,6 +29,7 @@ pub mod boundary;
 pub mod broker;
 pub mod claims;
 pub mod clock;
+pub mod credential_file;
 pub mod error;
 pub mod exchange;
 pub mod provider;
@@ -44,14 +45,15 @@ pub mod universe;
 pub use audience::Audience;
 pub use boundary::Boundary;
 pub use broker::{Broker, BrokerConfig, Identities, Status, Tuning};
+pub use credential_file::{CredentialFile, CredentialFileConfig};
 pub use error::{Error, Kind};
 pub use exchange::{
     Downscoping, Exchange, Federation, FromUrl, Grant, Identity, Impersonate, Impersonation,
-    Timeouts, TokenUrl,
+    Metadata, Shipped, Timeouts, TokenUrl, Whose,
 };
 pub use provider::{EveryTime, Provider};
 pub use serve::{Routes, SocketConfig, TokenSocket};
-pub use source::{FileSource, Pushed, Source};
+pub use source::{ExecutableSource, FileSource, Format, Pushed, Source, UrlSource};
 pub use sts::Endpoint;
 pub use token::AccessToken;
 pub use universe::Universe;

@@ -8,11 +8,18 @@ use async_trait::async_trait;
 use crate::error::Error;
 use crate::secret::SubjectToken;
 
-mod file;
+pub mod executable;
+pub(crate) mod file;
+mod format;
 mod pushed;
+pub(crate) mod text_file;
+mod url;
 
+pub use executable::ExecutableSource;
 pub use file::FileSource;
+pub use format::Format;
 pub use pushed::Pushed;
+pub use url::UrlSource;
 
 /// One place that subject tokens come from.
 #[async_trait]

@@ -3,8 +3,11 @@
 
 use std::fmt;
 
+use http::Uri;
+
 use crate::error::{Error, Kind};
 use crate::sts::Endpoint;
+use crate::transport::target;
 
 const PUBLIC: &str = "googleapis.com";
 
@@ -67,6 +70,15 @@ impl Universe {
     pub fn iam_credentials(&self) -> String {
         format!("https://iamcredentials.{}", self.0)
     }
+
+    /// Whether the server is one of this universe: HTTPS, and below its domain.
+    pub(crate) fn owns(&self, uri: &Uri) -> bool {
+        let host = target::host(uri).to_ascii_lowercase();
+        uri.scheme_str() == Some("https")
+            && host
+                .strip_suffix(&self.0)
+                .is_some_and(|name| name.ends_with('.'))
+    }
 }
 
 impl fmt::Display for Universe {
@@ -95,6 +107,23 @@ mod tests {
             other.iam_credentials(),
             "https://iamcredentials.apis-berlin-build0.goog"
         );
+    }
+
+    #[test]
+    fn only_servers_below_the_domain_are_its_own() {
+        for (url, owned) in [
+            ("https://sts.googleapis.com/v1/token", true),
+            ("https://STS.GoogleAPIs.com/", true),
+            ("https://us-east1-sts.googleapis.com:443/x", true),
+            ("http://sts.googleapis.com/", false),
+            ("https://googleapis.com/", false),
+            ("https://evilgoogleapis.com/", false),
+            ("https://sts.googleapis.com.evil.example/", false),
+            ("https://evil.example/sts.googleapis.com", false),
+        ] {
+            let uri = url.parse().unwrap();
+            assert_eq!(Universe::default().owns(&uri), owned, "{url}");
+        }
     }
 
     #[test]

@@ -48,6 +48,8 @@ pub struct Federation {
     audience: Audience,
     scope: String,
     universe: Universe,
+    subject_type: String,
+    options: Option<String>,
     client: Client,
     source_timeout: Duration,
     identity: ArcSwap<Identity>,
@@ -77,6 +79,8 @@ impl Federation {
             audience,
             scope,
             universe: Universe::default(),
+            subject_type: request::JWT.to_owned(),
+            options: None,
             client: Client::new(endpoint, timeouts.connect, timeouts.exchange)?,
             source_timeout: timeouts.source,
             identity: ArcSwap::from_pointee(identity),
@@ -87,6 +91,22 @@ impl Federation {
     #[must_use]
     pub fn in_universe(self, universe: Universe) -> Self {
         Self { universe, ..self }
+    }
+
+    /// The same for subject tokens of another type (RFC 8693 section 3). One that is no JWT has no
+    /// claims, so its audience must be explicit.
+    #[must_use]
+    pub fn of_type(self, subject_type: String) -> Self {
+        Self {
+            subject_type,
+            ..self
+        }
+    }
+
+    /// The same with the `options` of the token service, in JSON.
+    #[must_use]
+    pub(crate) fn with_options(self, options: Option<String>) -> Self {
+        Self { options, ..self }
     }
 
     async fn subject_token(&self) -> Result<SubjectToken, Error> {
@@ -103,6 +123,10 @@ impl Federation {
     }
 
     fn claims(&self, subject: &SubjectToken) -> Result<Claims, Error> {
+        const JWTS: [&str; 2] = [request::JWT, "urn:ietf:params:oauth:token-type:id_token"];
+        if !JWTS.contains(&&*self.subject_type) {
+            return Ok(Claims::default());
+        }
         Claims::of(subject).map_err(|malformed| {
             let message = format!(
                 "the subject token at {} is not a JWT: it {}",
@@ -135,6 +159,8 @@ impl Exchange for Federation {
             audience: audience.as_str(),
             scope: &self.scope,
             subject: &subject,
+            subject_type: &self.subject_type,
+            options: self.options.as_deref(),
         };
         let answer = self.client.post(form.body()).await?;
         let host = self.client.endpoint().host();

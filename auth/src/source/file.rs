@@ -2,36 +2,20 @@
 //! of its directory at about four fifths of the token's life, so the path is opened afresh each
 //! time and no descriptor is kept.
 
-use std::fs::{File, OpenOptions};
-use std::io::{self, Read};
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::path::PathBuf;
 
 use async_trait::async_trait;
-use nix::fcntl::OFlag;
-use tokio::sync::Semaphore;
-use tokio::task::spawn_blocking;
-use zeroize::Zeroizing;
 
-use super::Source;
+use super::text_file::{LARGEST, TextFile, Unread};
+use super::{Format, Source};
 use crate::error::{Error, Kind, SourceFault};
 use crate::secret::SubjectToken;
-
-/// Longer than any token: kubelet's are one or two KiB.
-const LARGEST: usize = 64 << 10;
-
-/// How often a path that vanished is looked at again at once. Between the two halves of a lookup
-/// through `..data`, kubelet may have removed the old directory; the next lookup finds the new one.
-const LOOKS: usize = 3;
 
 /// Reads the subject token from a file, the whole of it without the white space around it.
 #[derive(Debug)]
 pub struct FileSource {
-    path: PathBuf,
-    /// Held by the one read that runs. A read that hangs (a dead network file system) outlives the
-    /// deadline of its caller; the reads after it wait here instead of filling the thread pool.
-    reading: Arc<Semaphore>,
+    file: TextFile,
+    format: Format,
 }
 
 impl FileSource {
@@ -39,116 +23,77 @@ impl FileSource {
     #[must_use]
     pub fn new(path: impl Into<PathBuf>) -> Self {
         Self {
-            path: path.into(),
-            reading: Arc::new(Semaphore::new(1)),
+            file: TextFile::new(path.into()),
+            format: Format::Text,
         }
     }
 
-    fn fault(&self, fault: SourceFault, what: impl std::fmt::Display) -> Error {
-        let path = self.path.display();
-        let message = format!("the subject token file {path} {what}");
-        Error::new(Kind::Source(fault), message)
+    /// The same for a file with another format.
+    #[must_use]
+    pub fn with_format(self, format: Format) -> Self {
+        Self { format, ..self }
     }
+}
 
-    fn explain(&self, unread: Unread) -> Error {
-        match unread {
-            Unread::Missing => self.fault(
-                SourceFault::Missing,
-                "does not exist: is the projected service account token volume mounted there?",
-            ),
-            Unread::NotAFile => self.fault(SourceFault::Unreadable, "is not a regular file"),
-            Unread::TooLarge => {
-                let what = format!("holds more than {LARGEST} bytes, which is no token");
-                self.fault(SourceFault::TooLarge, what)
-            }
-            Unread::NotText => self.fault(SourceFault::Malformed, "holds bytes that are not text"),
-            Unread::Io(error) => {
-                let what = format!("cannot be read by uid {}: {error}", nix::unistd::geteuid());
-                self.fault(SourceFault::Unreadable, what)
-            }
-        }
-    }
+/// The error that an unread file means; `what` says which kind of file it is.
+pub(crate) fn unreadable(file: &TextFile, what: &str, unread: Unread) -> Error {
+    let path = file.path().display();
+    let (fault, why) = match unread {
+        Unread::Missing => (
+            SourceFault::Missing,
+            "does not exist: is the volume with it mounted there?".to_owned(),
+        ),
+        Unread::NotAFile => (SourceFault::Unreadable, "is not a regular file".to_owned()),
+        Unread::TooLarge => (
+            SourceFault::TooLarge,
+            format!("holds more than {LARGEST} bytes"),
+        ),
+        Unread::NotText => (
+            SourceFault::Malformed,
+            "holds bytes that are not text".to_owned(),
+        ),
+        Unread::Stopped => (
+            SourceFault::Unreadable,
+            "could not be read: stopped".to_owned(),
+        ),
+        Unread::Io(error) => (
+            SourceFault::Unreadable,
+            format!("cannot be read by uid {}: {error}", nix::unistd::geteuid()),
+        ),
+    };
+    Error::new(Kind::Source(fault), format!("the {what} file {path} {why}"))
 }
 
 #[async_trait]
 impl Source for FileSource {
     async fn subject_token(&self) -> Result<SubjectToken, Error> {
-        let alone = Arc::clone(&self.reading).acquire_owned().await;
-        let path = self.path.clone();
-        let reading = spawn_blocking(move || {
-            let _alone = alone;
-            read(&path)
-        });
-        let text = match reading.await {
-            Ok(read) => read.map_err(|unread| self.explain(unread))?,
-            Err(_) => return Err(self.fault(SourceFault::Unreadable, "could not be read: stopped")),
-        };
-        SubjectToken::new(text)
-            .ok_or_else(|| self.fault(SourceFault::Empty, "is empty: is it being written?"))
+        const WHAT: &str = "subject token";
+        let text = self
+            .file
+            .read()
+            .await
+            .map_err(|unread| unreadable(&self.file, WHAT, unread))?;
+        let place = format!("the {WHAT} file {}", self.file.path().display());
+        self.format.extract(&text, &place)
     }
 
     fn describe(&self) -> String {
-        self.path.display().to_string()
+        self.file.path().display().to_string()
     }
-}
-
-enum Unread {
-    Missing,
-    NotAFile,
-    TooLarge,
-    NotText,
-    Io(io::Error),
-}
-
-fn read(path: &Path) -> Result<String, Unread> {
-    let mut file = open(path)?;
-    if !file.metadata().map_err(Unread::Io)?.is_file() {
-        return Err(Unread::NotAFile);
-    }
-    // Allocated once: a buffer that grows leaves copies behind that nobody zeroes.
-    let mut buffer = Zeroizing::new(vec![0; LARGEST + 1]);
-    let mut length = 0;
-    loop {
-        match file.read(&mut buffer[length..]) {
-            Ok(0) => break,
-            Ok(more) => length += more,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(Unread::Io(error)),
-        }
-    }
-    if length > LARGEST {
-        return Err(Unread::TooLarge);
-    }
-    std::str::from_utf8(&buffer[..length])
-        .map(str::to_owned)
-        .map_err(|_| Unread::NotText)
-}
-
-fn open(path: &Path) -> Result<File, Unread> {
-    for _ in 0..LOOKS {
-        // Without O_NONBLOCK, opening a FIFO waits for a writer, perhaps for ever.
-        let opened = OpenOptions::new()
-            .read(true)
-            .custom_flags(OFlag::O_NONBLOCK.bits())
-            .open(path);
-        match opened {
-            Ok(file) => return Ok(file),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => return Err(Unread::Io(error)),
-        }
-    }
-    Err(Unread::Missing)
 }
 
 #[cfg(test)]
 mod tests {
     use std::fs;
     use std::os::unix::fs::symlink;
+    use std::path::PathBuf;
+    use std::sync::Arc;
 
     use nix::sys::stat::Mode;
     use nix::unistd::mkfifo;
     use tempfile::{TempDir, tempdir};
 
+    use super::super::text_file::LARGEST;
     use super::*;
 
     async fn fault_of(path: impl Into<PathBuf>) -> SourceFault {
@@ -222,6 +167,29 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_token_in_json_is_taken_out_of_its_field() {
+        let format = Format::Json {
+            field: "id_token".to_owned(),
+        };
+        let (_dir, path) = file_with(r#"{"id_token":" a.b.c ","more":1}"#);
+        let source = FileSource::new(path).with_format(format.clone());
+        assert_eq!(source.subject_token().await.unwrap().expose(), "a.b.c");
+        for (content, fault) in [
+            ("", SourceFault::Empty),
+            (r#"{"id_token":""}"#, SourceFault::Empty),
+            (r#"{"id_tok"#, SourceFault::Malformed),
+            (r#"{"other":"hidden"}"#, SourceFault::Malformed),
+            (r#"{"id_token":7}"#, SourceFault::Malformed),
+        ] {
+            let (_dir, path) = file_with(content);
+            let source = FileSource::new(path).with_format(format.clone());
+            let error = source.subject_token().await.unwrap_err();
+            assert_eq!(error.kind(), Kind::Source(fault), "{content}");
+            assert!(!error.message().contains("hidden"));
+        }
+    }
+
+    #[tokio::test]
     async fn the_largest_file_still_is_a_token() {
         let (_dir, path) = file_with([b'a'; LARGEST]);
         let token = FileSource::new(path).subject_token().await.unwrap();
@@ -240,7 +208,10 @@ mod tests {
     async fn a_read_that_hangs_holds_back_the_reads_after_it() {
         let (_dir, path) = file_with("a.b.c");
         let source = FileSource::new(path);
-        let hung = Arc::clone(&source.reading).acquire_owned().await.unwrap();
+        let hung = Arc::clone(&source.file.reading)
+            .acquire_owned()
+            .await
+            .unwrap();
         let second =
             tokio::time::timeout(std::time::Duration::from_secs(5), source.subject_token());
         assert!(second.await.is_err());

@@ -12,7 +12,13 @@ pub(crate) struct Exchange<'a> {
     pub(crate) audience: &'a str,
     pub(crate) scope: &'a str,
     pub(crate) subject: &'a SubjectToken,
+    pub(crate) subject_type: &'a str,
+    /// Further options, in JSON.
+    pub(crate) options: Option<&'a str>,
 }
+
+/// The type of a token that is a JWT (RFC 8693 section 3).
+pub(crate) const JWT: &str = "urn:ietf:params:oauth:token-type:jwt";
 
 impl Exchange<'_> {
     /// The body, in memory that is zeroed once it is sent.
@@ -26,11 +32,13 @@ impl Exchange<'_> {
                 "requested_token_type",
                 "urn:ietf:params:oauth:token-type:access_token",
             ),
-            ("subject_token_type", "urn:ietf:params:oauth:token-type:jwt"),
+            ("subject_token_type", self.subject_type),
             ("audience", self.audience),
             ("scope", self.scope),
             ("subject_token", self.subject.expose()),
         ];
+        let options = self.options.map(|options| ("options", options));
+        let fields: Vec<_> = fields.into_iter().chain(options).collect();
         form(&fields)
     }
 }
@@ -70,6 +78,8 @@ mod tests {
             audience,
             scope: "https://scope",
             subject: &subject,
+            subject_type: JWT,
+            options: None,
         }
         .body();
         let fields: HashMap<_, _> = form_urlencoded::parse(&body).into_owned().collect();

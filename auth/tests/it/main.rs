@@ -4,10 +4,12 @@
 #![expect(clippy::unwrap_used, reason = "in a test, a panic is the report")]
 
 mod broker;
+mod credential_file;
 mod doubles;
 mod federation;
 mod identities;
 mod matrix;
+mod metadata;
 mod provider;
 mod serve;
 mod steps;

@@ -1,0 +1,283 @@
+//! A subject token from a program, as external-account files name one with
+//! `credential_source.executable` (AIP-4117). It runs without a shell, with a deadline, and what it
+//! writes is bounded.
+
+use std::path::PathBuf;
+use std::process::Stdio;
+use std::time::{Duration, SystemTime};
+
+use async_trait::async_trait;
+use serde::Deserialize;
+use tokio::io::AsyncReadExt;
+use tokio::process::Command;
+use zeroize::Zeroizing;
+
+use super::Source;
+use super::text_file::TextFile;
+use crate::error::{Error, Kind, SourceFault};
+use crate::secret::{AccessSecret, SubjectToken, quotable};
+
+/// Longer than any answer.
+const LARGEST: usize = 1 << 20;
+
+/// Runs a program for the subject token.
+#[derive(Debug)]
+pub struct ExecutableSource {
+    program: String,
+    arguments: Vec<String>,
+    environment: Vec<(&'static str, String)>,
+    timeout: Duration,
+    /// Where the program keeps its last answer, which is used as long as it is good.
+    output: Option<TextFile>,
+}
+
+/// What the program is told about its task.
+#[derive(Clone, Debug)]
+pub struct Task {
+    /// The audience of the exchange.
+    pub audience: String,
+    /// The type of token that is wanted.
+    pub token_type: String,
+    /// The service account that is impersonated with it.
+    pub impersonated: Option<String>,
+    /// Where the program may keep its answer.
+    pub output_file: Option<PathBuf>,
+}
+
+impl ExecutableSource {
+    /// A source that runs `command`, a program and its arguments with spaces between.
+    ///
+    /// # Errors
+    /// [`Kind::Config`] for an empty command.
+    pub fn new(command: &str, task: Task, timeout: Duration) -> Result<Self, Error> {
+        let mut words = command.split_whitespace().map(str::to_owned);
+        let Some(program) = words.next() else {
+            let message = "credential_source.executable.command names no program";
+            return Err(Error::new(Kind::Config, message));
+        };
+        let mut environment = vec![
+            ("GOOGLE_EXTERNAL_ACCOUNT_AUDIENCE", task.audience),
+            ("GOOGLE_EXTERNAL_ACCOUNT_TOKEN_TYPE", task.token_type),
+            ("GOOGLE_EXTERNAL_ACCOUNT_INTERACTIVE", "0".to_owned()),
+        ];
+        if let Some(account) = task.impersonated {
+            environment.push(("GOOGLE_EXTERNAL_ACCOUNT_IMPERSONATED_EMAIL", account));
+        }
+        if let Some(path) = &task.output_file {
+            let path = path.display().to_string();
+            environment.push(("GOOGLE_EXTERNAL_ACCOUNT_OUTPUT_FILE", path));
+        }
+        Ok(Self {
+            program,
+            arguments: words.collect(),
+            environment,
+            timeout,
+            output: task.output_file.map(TextFile::new),
+        })
+    }
+
+    /// What the program wrote last time, if it is still good.
+    async fn kept(&self) -> Option<SubjectToken> {
+        let text = self.output.as_ref()?.read().await.ok()?;
+        let response: Response = serde_json::from_str(&text).ok()?;
+        response.expires_after(SystemTime::now())?;
+        response.token().ok()
+    }
+
+    async fn run(&self) -> Result<SubjectToken, Error> {
+        let mut child = Command::new(&self.program)
+            .args(&self.arguments)
+            .envs(self.environment.iter().map(|(name, value)| (name, value)))
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .kill_on_drop(true)
+            .spawn()
+            .map_err(|error| self.fault(SourceFault::Missing, &format!("cannot run: {error}")))?;
+        let mut written = Zeroizing::new(Vec::with_capacity(64 << 10));
+        if let Some(output) = child.stdout.take() {
+            let mut bounded = output.take(LARGEST as u64 + 1);
+            bounded.read_to_end(&mut written).await.map_err(|error| {
+                self.fault(SourceFault::Unreadable, &format!("cannot be read: {error}"))
+            })?;
+        }
+        if written.len() > LARGEST {
+            return Err(self.fault(SourceFault::TooLarge, "writes without end"));
+        }
+        let status = child.wait().await.map_err(|error| {
+            self.fault(SourceFault::Unreadable, &format!("has no end: {error}"))
+        })?;
+        let response: Response = serde_json::from_slice(&written).map_err(|_| {
+            let what = format!("ended with {status} and gave an answer that is not its JSON");
+            self.fault(SourceFault::Malformed, &what)
+        })?;
+        response
+            .token()
+            .map_err(|(fault, what)| self.fault(fault, &what))
+    }
+
+    fn fault(&self, fault: SourceFault, what: &str) -> Error {
+        let message = format!("the program {} {what}", self.program);
+        Error::new(Kind::Source(fault), message)
+    }
+}
+
+#[async_trait]
+impl Source for ExecutableSource {
+    async fn subject_token(&self) -> Result<SubjectToken, Error> {
+        if let Some(token) = self.kept().await {
+            return Ok(token);
+        }
+        tokio::time::timeout(self.timeout, self.run())
+            .await
+            .unwrap_or_else(|_| {
+                let within = self.timeout.as_secs_f32();
+                let message = format!("the program {} had no end within {within} s", self.program);
+                Err(Error::new(Kind::Timeout, message))
+            })
+    }
+
+    fn describe(&self) -> String {
+        format!("program {}", self.program)
+    }
+
+    fn key(&self) -> String {
+        format!(
+            "program {} {:?} {:?}",
+            self.program, self.arguments, self.environment
+        )
+    }
+}
+
+/// What a program answers (AIP-4117, "Response format").
+#[derive(Deserialize)]
+struct Response {
+    version: u32,
+    success: bool,
+    id_token: Option<AccessSecret>,
+    saml_response: Option<AccessSecret>,
+    expiration_time: Option<u64>,
+    code: Option<String>,
+    message: Option<String>,
+}
+
+impl Response {
+    /// The answer, if it tells an expiry and that is still to come.
+    fn expires_after(&self, now: SystemTime) -> Option<()> {
+        let ends =
+            SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(self.expiration_time?))?;
+        (ends > now).then_some(())
+    }
+
+    fn token(self) -> Result<SubjectToken, (SourceFault, String)> {
+        if self.version != 1 {
+            let what = format!("answers in version {} of its format", self.version);
+            return Err((SourceFault::Malformed, what));
+        }
+        if !self.success {
+            let said = |part: Option<String>| quotable(&part.unwrap_or_default(), "");
+            let what = format!("refuses: {} {}", said(self.code), said(self.message));
+            return Err((SourceFault::Unreadable, what));
+        }
+        self.id_token
+            .or(self.saml_response)
+            .and_then(|token| SubjectToken::new(token.expose().to_owned()))
+            .ok_or_else(|| (SourceFault::Empty, "gives no token".to_owned()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{self, Permissions};
+    use std::os::unix::fs::PermissionsExt;
+    use std::path::Path;
+
+    use tempfile::tempdir;
+
+    use super::*;
+
+    fn task(output_file: Option<PathBuf>) -> Task {
+        Task {
+            audience: "the-audience".to_owned(),
+            token_type: "urn:ietf:params:oauth:token-type:id_token".to_owned(),
+            impersonated: Some("gsa@p".to_owned()),
+            output_file,
+        }
+    }
+
+    fn script(dir: &Path, body: &str) -> String {
+        let path = dir.join("program");
+        fs::write(&path, format!("#!/bin/sh\n{body}\n")).unwrap();
+        fs::set_permissions(&path, Permissions::from_mode(0o700)).unwrap();
+        format!("{} with arguments", path.display())
+    }
+
+    async fn run(body: &str, seconds: u64) -> Result<SubjectToken, Error> {
+        let dir = tempdir().unwrap();
+        let command = script(dir.path(), body);
+        ExecutableSource::new(&command, task(None), Duration::from_secs(seconds))
+            .unwrap()
+            .subject_token()
+            .await
+    }
+
+    #[tokio::test]
+    async fn a_program_is_told_its_task_and_gives_a_token() {
+        let body = r#"echo "{\"version\":1,\"success\":true,\"id_token\":\"$GOOGLE_EXTERNAL_ACCOUNT_AUDIENCE.$2.$GOOGLE_EXTERNAL_ACCOUNT_IMPERSONATED_EMAIL$GOOGLE_EXTERNAL_ACCOUNT_INTERACTIVE\"}""#;
+        let token = run(body, 30).await.unwrap();
+        assert_eq!(token.expose(), "the-audience.arguments.gsa@p0");
+    }
+
+    #[tokio::test]
+    async fn what_a_program_does_wrong_has_its_name() {
+        let source = |fault| Kind::Source(fault);
+        for (body, kind) in [
+            (
+                r#"echo '{"version":1,"success":false,"code":"401","message":"no"}'; exit 1"#,
+                source(SourceFault::Unreadable),
+            ),
+            (
+                r#"echo '{"version":2,"success":true,"id_token":"a"}'"#,
+                source(SourceFault::Malformed),
+            ),
+            (
+                r#"echo '{"version":1,"success":true}'"#,
+                source(SourceFault::Empty),
+            ),
+            ("echo hidden-text", source(SourceFault::Malformed)),
+            ("exit 3", source(SourceFault::Malformed)),
+            ("exec yes", source(SourceFault::TooLarge)),
+        ] {
+            let error = run(body, 30).await.unwrap_err();
+            assert_eq!(error.kind(), kind, "{body}: {error}");
+            assert!(!error.message().contains("hidden-text"));
+        }
+        let hung = run("exec tail -f /dev/null", 0).await.unwrap_err();
+        assert_eq!(hung.kind(), Kind::Timeout);
+        let none = ExecutableSource::new("/no/such/program", task(None), Duration::from_secs(5));
+        let error = none.unwrap().subject_token().await.unwrap_err();
+        assert_eq!(error.kind(), source(SourceFault::Missing));
+        let empty = ExecutableSource::new("  ", task(None), Duration::from_secs(5));
+        assert_eq!(empty.unwrap_err().kind(), Kind::Config);
+    }
+
+    #[tokio::test]
+    async fn a_kept_answer_is_used_until_it_expires() {
+        let dir = tempdir().unwrap();
+        let kept = dir.path().join("kept");
+        let body = r#"echo '{"version":1,"success":true,"id_token":"fresh"}'"#;
+        let command = script(dir.path(), body);
+        let source =
+            ExecutableSource::new(&command, task(Some(kept.clone())), Duration::from_secs(30))
+                .unwrap();
+        for (expires, token) in [(4_000_000_000_u64, "kept"), (1, "fresh")] {
+            let response = format!(
+                r#"{{"version":1,"success":true,"id_token":"kept","expiration_time":{expires}}}"#
+            );
+            fs::write(&kept, response).unwrap();
+            assert_eq!(source.subject_token().await.unwrap().expose(), token);
+        }
+        fs::write(&kept, "half").unwrap();
+        assert_eq!(source.subject_token().await.unwrap().expose(), "fresh");
+    }
+}

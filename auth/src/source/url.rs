@@ -1,0 +1,90 @@
+//! A subject token from a web server of the workload's surroundings, as external-account files name
+//! one with `credential_source.url`.
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use http::{HeaderMap, Method, Uri};
+
+use super::{Format, Source};
+use crate::error::{Error, Kind, SourceFault};
+use crate::exchange::Timeouts;
+use crate::exchange::trouble::{Advice, explain};
+use crate::secret::SubjectToken;
+use crate::transport::{self, Peer, Transport, target};
+
+/// Gets the subject token from a URL.
+#[derive(Debug)]
+pub struct UrlSource {
+    uri: Uri,
+    headers: HeaderMap,
+    format: Format,
+    transport: Transport,
+}
+
+impl UrlSource {
+    /// A source that asks `url`, with these headers.
+    ///
+    /// # Errors
+    /// [`Kind::Config`] for what is no URL, or needs TLS where the system trusts no certificate.
+    pub fn new(
+        url: &str,
+        headers: HeaderMap,
+        format: Format,
+        timeouts: Timeouts,
+    ) -> Result<Self, Error> {
+        let uri = target::parse(
+            url,
+            "credential_source.url",
+            "http://127.0.0.1:8080/token",
+            "/",
+        )?;
+        let transport = Transport::new(&uri, timeouts.connect, timeouts.source)?;
+        Ok(Self {
+            uri,
+            headers,
+            format,
+            transport,
+        })
+    }
+}
+
+#[async_trait]
+impl Source for UrlSource {
+    async fn subject_token(&self) -> Result<SubjectToken, Error> {
+        let name = format!("the server of subject tokens at {}", self.describe());
+        let peer = Peer {
+            name: &name,
+            setting: "credential_source.url",
+        };
+        let mut request = transport::request(Method::GET, self.uri.clone(), Bytes::new());
+        request.headers_mut().extend(self.headers.clone());
+        let answer = self.transport.call(request, peer).await?;
+        if !answer.status.is_success() {
+            let advice = Advice {
+                denied: "check credential_source.headers",
+                refused: "check credential_source.url",
+            };
+            return Err(explain(&answer, peer, advice, ""));
+        }
+        let place = format!("the answer of {name}");
+        let text = std::str::from_utf8(&answer.body).map_err(|_| {
+            let message = format!("{place} holds bytes that are not text");
+            Error::new(Kind::Source(SourceFault::Malformed), message)
+        })?;
+        self.format.extract(text, &place)
+    }
+
+    /// Without the query, which may hold a key.
+    fn describe(&self) -> String {
+        let scheme = self.uri.scheme_str().unwrap_or_default();
+        let authority = self
+            .uri
+            .authority()
+            .map_or("", |authority| authority.as_str());
+        format!("{scheme}://{authority}{}", self.uri.path())
+    }
+
+    fn key(&self) -> String {
+        self.uri.to_string()
+    }
+}
