@@ -75,6 +75,9 @@ Usage:
   gcsmount [mount] [flags] BUCKET DIR   mount one bucket
   gcsmount demo [flags] [DIR]           everything on this machine, no account needed
   gcsmount emulator [flags]             Cloud Storage, STS and a metadata trap on one port
+  gcsmount token show [flags]           who am I: the identity, its token's life, no secret
+  gcsmount token serve [flags]          access tokens on a unix socket, for a stock gcsfuse
+  gcsmount doctor [flags] BUCKET        walk from token to bucket to FUSE and say what holds
 
   gcsmount ROLE --help                  the flags of a role
   gcsmount --version
@@ -95,7 +98,8 @@ pub fn parse(
     match args.get(1).and_then(|a| a.to_str()) {
         None | Some("-h" | "--help" | "help") => return Ok(Invocation::Print(OVERVIEW.into())),
         Some("-V" | "--version" | "version") => return Ok(Invocation::Print(version())),
-        Some("mount" | "demo" | "emulator") => {}
+        Some("mount" | "demo" | "emulator" | "doctor") => {}
+        Some("token") => join_token_role(&mut args)?,
         _ => args.insert(1, "mount".into()),
     }
     let (name, mut matches) = match command().try_get_matches_from(args) {
@@ -106,9 +110,31 @@ pub fn parse(
     let role = match name.as_str() {
         "demo" => Role::Demo,
         "emulator" => Role::Emulator,
+        TOKEN_SERVE => Role::TokenServe,
+        TOKEN_SHOW => Role::TokenShow,
+        "doctor" => Role::Doctor,
         _ => Role::Mount,
     };
     Settings::collect(role, &mut matches, variable).map(|s| Invocation::Run(role, s))
+}
+
+const TOKEN_SERVE: &str = "token serve";
+const TOKEN_SHOW: &str = "token show";
+
+/// Makes one word of `token serve` and `token show`.
+fn join_token_role(args: &mut Vec<OsString>) -> Result<(), Failure> {
+    let name = match args.get(2).and_then(|a| a.to_str()) {
+        Some("serve") => TOKEN_SERVE,
+        Some("show") => TOKEN_SHOW,
+        _ => {
+            return Err(Failure::new(
+                Exit::Usage,
+                "expected `gcsmount token show` or `gcsmount token serve`; a bucket named token needs the word `mount` before it",
+            ));
+        }
+    };
+    args.splice(1..3, [name.into()]);
+    Ok(())
 }
 
 fn version() -> String {
@@ -159,6 +185,18 @@ fn command() -> Command {
                 "Cloud Storage, the Security Token Service and a metadata server that nobody should ask, on one port.",
             )
             .override_usage("gcsmount emulator [flags]"),
+        )
+        .subcommand(
+            role_command(TOKEN_SHOW, Role::TokenShow, "Show who this machine or pod is: source, claims, principal, the token's life. No secret.")
+                .override_usage("gcsmount token show [flags]"),
+        )
+        .subcommand(
+            role_command(TOKEN_SERVE, Role::TokenServe, "Serve access tokens on a unix socket, as gcsfuse --token-url reads them.")
+                .override_usage("gcsmount token serve --socket PATH [flags]"),
+        )
+        .subcommand(
+            role_command("doctor", Role::Doctor, "Walk from the token to the bucket to FUSE and say in a line each what holds.")
+                .override_usage("gcsmount doctor [flags] BUCKET"),
         )
 }
 
@@ -362,6 +400,15 @@ impl Settings {
         }
     }
 
+    /// Every number that was given for a repeatable setting.
+    pub fn numbers(&self, flag: &str) -> impl Iterator<Item = i64> {
+        let values = self.values.get(flag).map(|(values, _)| values.as_slice());
+        values.unwrap_or_default().iter().filter_map(|v| match v {
+            Value::Number(number) => Some(*number),
+            _ => None,
+        })
+    }
+
     /// A path argument, made absolute.
     ///
     /// # Errors
@@ -431,6 +478,18 @@ mod tests {
     }
 
     #[test]
+    fn the_token_roles_are_two_words() {
+        assert_eq!(run("token show --json", &[]).unwrap().0, Role::TokenShow);
+        let (role, settings) =
+            run("token serve --socket /s --allow-uid 5 --allow-uid=-1", &[]).unwrap();
+        assert_eq!(role, Role::TokenServe);
+        assert_eq!(settings.numbers("allow-uid").collect::<Vec<_>>(), [5, -1]);
+        for wrong in ["token", "token shew", "token --json"] {
+            assert!(usage(wrong, &[]).contains("token show"), "{wrong}");
+        }
+    }
+
+    #[test]
     fn a_flag_beats_the_environment() {
         let env = [("STORAGE_EMULATOR_HOST", "http://127.0.0.1:1")];
         let (_, settings) = run("b /m", &env).unwrap();
@@ -490,10 +549,19 @@ mod tests {
 
     #[test]
     fn help_fits_a_screen() {
-        for role in ["", "mount", "demo", "emulator"] {
-            let args = ["gcsmount", role, "--help"]
-                .into_iter()
-                .filter(|a| !a.is_empty())
+        for role in [
+            "",
+            "mount",
+            "demo",
+            "emulator",
+            "token show",
+            "token serve",
+            "doctor",
+        ] {
+            let words = role.split_whitespace();
+            let args = std::iter::once("gcsmount")
+                .chain(words)
+                .chain(["--help"])
                 .map(OsString::from);
             match parse(args, |_| None).unwrap() {
                 Invocation::Print(text) => {

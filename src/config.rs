@@ -61,13 +61,34 @@ impl MountConfig {
     /// # Errors
     /// [`Exit::Usage`].
     pub fn read(settings: &Settings) -> Result<Self, Failure> {
-        let usage = |sentence: String| Failure::new(Exit::Usage, sentence);
         let [bucket, _] = settings.arguments.as_slice() else {
-            return Err(usage(format!(
-                "expected BUCKET and DIR, got {} arguments: gcsmount [mount] [flags] BUCKET DIR",
-                settings.arguments.len()
-            )));
+            return Err(wrong_arguments(
+                "BUCKET and DIR",
+                settings,
+                "gcsmount [mount] [flags] BUCKET DIR",
+            ));
         };
+        let dir = settings.path_argument(1)?.unwrap_or_default();
+        Self::of(settings, bucket, dir)
+    }
+
+    /// Reads the settings of `gcsmount doctor`, which is told no directory.
+    ///
+    /// # Errors
+    /// [`Exit::Usage`].
+    pub fn for_doctor(settings: &Settings) -> Result<Self, Failure> {
+        let [bucket] = settings.arguments.as_slice() else {
+            return Err(wrong_arguments(
+                "BUCKET",
+                settings,
+                "gcsmount doctor [flags] BUCKET",
+            ));
+        };
+        Self::of(settings, bucket, PathBuf::new())
+    }
+
+    fn of(settings: &Settings, bucket: &str, dir: PathBuf) -> Result<Self, Failure> {
+        let usage = |sentence: String| Failure::new(Exit::Usage, sentence);
         let bucket = bucket
             .strip_prefix("gs://")
             .unwrap_or(bucket)
@@ -87,7 +108,7 @@ impl MountConfig {
             .and_then(|n| usize::try_from(n).ok());
         Ok(Self {
             bucket,
-            dir: settings.path_argument(1)?.unwrap_or_default(),
+            dir,
             identity,
             endpoint: settings
                 .text("custom-endpoint")
@@ -113,4 +134,12 @@ impl MountConfig {
             log_file: settings.path("log-file").map(Into::into),
         })
     }
+}
+
+fn wrong_arguments(expected: &str, settings: &Settings, form: &str) -> Failure {
+    let got = settings.arguments.len();
+    Failure::new(
+        Exit::Usage,
+        format!("expected {expected}, got {got} arguments: {form}"),
+    )
 }

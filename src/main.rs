@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use gcsmount::cli::{self, Invocation};
 use gcsmount::exit::Failure;
 use gcsmount::params::Role;
-use gcsmount::{background, demo, emulate, mount};
+use gcsmount::{background, demo, doctor, emulate, mount, token};
 
 fn main() -> ExitCode {
     match run() {
@@ -31,5 +31,8 @@ fn run() -> Result<(), Failure> {
         Invocation::Run(Role::Mount, settings) => mount::run(&settings),
         Invocation::Run(Role::Demo, settings) => demo::run(&settings),
         Invocation::Run(Role::Emulator, settings) => emulate::run(&settings),
+        Invocation::Run(Role::TokenServe, settings) => token::serve(&settings),
+        Invocation::Run(Role::TokenShow, settings) => doctor::show_token(&settings),
+        Invocation::Run(Role::Doctor, settings) => doctor::run(&settings),
     }
 }

@@ -159,7 +159,18 @@ pub enum Role {
     Demo,
     /// `gcsmount emulator`.
     Emulator,
+    /// `gcsmount token serve`.
+    TokenServe,
+    /// `gcsmount token show`.
+    TokenShow,
+    /// `gcsmount doctor`.
+    Doctor,
 }
+
+/// The roles that have an identity.
+const IDENTIFIED: &[Role] = &[Role::Mount, Role::TokenServe, Role::TokenShow, Role::Doctor];
+/// The roles that talk to a bucket.
+const CONNECTED: &[Role] = &[Role::Mount, Role::Doctor];
 
 /// Where a setting stands in the help.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -229,6 +240,7 @@ const ROW: Param = Param {
 pub const PARAMS: &[Param] = &[
     Param {
         flag: "token-file",
+        roles: IDENTIFIED,
         kind: Kind::Path,
         group: Group::Identity,
         help: "Service-account token that kubelet projects; exchanged at STS",
@@ -236,18 +248,21 @@ pub const PARAMS: &[Param] = &[
     },
     Param {
         flag: "identity-pool",
+        roles: IDENTIFIED,
         group: Group::Identity,
         help: "Workload identity pool, PROJECT.svc.id.goog; else read from the token",
         ..ROW
     },
     Param {
         flag: "identity-provider",
+        roles: IDENTIFIED,
         group: Group::Identity,
         help: "Identity provider of the pool; else read from the token",
         ..ROW
     },
     Param {
         flag: "sts-endpoint",
+        roles: IDENTIFIED,
         kind: Kind::Url,
         default: Some("https://sts.googleapis.com"),
         group: Group::Identity,
@@ -256,6 +271,7 @@ pub const PARAMS: &[Param] = &[
     },
     Param {
         flag: "anonymous-access",
+        roles: CONNECTED,
         kind: Kind::Switch,
         default: Some("false"),
         group: Group::Identity,
@@ -264,6 +280,7 @@ pub const PARAMS: &[Param] = &[
     },
     Param {
         flag: "custom-endpoint",
+        roles: CONNECTED,
         kind: Kind::Endpoint,
         env: Some("STORAGE_EMULATOR_HOST"),
         group: Group::Connection,
@@ -272,6 +289,7 @@ pub const PARAMS: &[Param] = &[
     },
     Param {
         flag: "billing-project",
+        roles: CONNECTED,
         group: Group::Connection,
         help: "Project that pays where the requester pays",
         ..ROW
@@ -359,6 +377,7 @@ pub const PARAMS: &[Param] = &[
     },
     Param {
         flag: "log-file",
+        roles: &[Role::Mount, Role::TokenServe],
         kind: Kind::Path,
         group: Group::Process,
         help: "Where to log [default: standard error while in the foreground]",
@@ -366,6 +385,7 @@ pub const PARAMS: &[Param] = &[
     },
     Param {
         flag: "log-severity",
+        roles: &[Role::Mount, Role::TokenServe],
         kind: Kind::Word(&["trace", "debug", "info", "warning", "error", "off"]),
         default: Some("info"),
         group: Group::Process,
@@ -379,6 +399,38 @@ pub const PARAMS: &[Param] = &[
         group: Group::Process,
         hidden: true,
         help: "Unmount and end when the process that started this one ends",
+        ..ROW
+    },
+    Param {
+        flag: "socket",
+        kind: Kind::Path,
+        roles: &[Role::TokenServe],
+        help: "Where the socket appears",
+        ..ROW
+    },
+    Param {
+        flag: "allow-uid",
+        kind: Kind::Id,
+        default: Some("-1"),
+        roles: &[Role::TokenServe],
+        repeatable: true,
+        help: "Who may ask, besides root; -1: this process's own user",
+        ..ROW
+    },
+    Param {
+        flag: "socket-mode",
+        kind: Kind::Mode,
+        default: Some("600"),
+        roles: &[Role::TokenServe],
+        help: "Permission bits of the socket; other users need the right to write",
+        ..ROW
+    },
+    Param {
+        flag: "json",
+        kind: Kind::Switch,
+        default: Some("false"),
+        roles: &[Role::TokenShow, Role::Doctor],
+        help: "Print JSON",
         ..ROW
     },
     Param {

@@ -63,7 +63,7 @@ async fn a_revoked_token_costs_one_exchange_and_no_failed_call() {
             .map(|n| {
                 let dir = dir.clone();
                 std::thread::spawn(move || {
-                    fs::write(dir.join(format!("after-{n}")), "two").unwrap()
+                    fs::write(dir.join(format!("after-{n}")), "two").unwrap();
                 })
             })
             .collect();

@@ -1,5 +1,7 @@
 //! What holds for the whole: the architecture, and the binary on a real mount.
 
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on panics")]
+
 mod architecture;
 mod bad_input;
 mod files;
@@ -7,3 +9,4 @@ mod identity;
 mod kit;
 mod lifecycle;
 mod recovery;
+mod token;

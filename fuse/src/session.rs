@@ -63,7 +63,7 @@ impl MountPoint {
     /// As [`mount`].
     pub fn check(&self) -> Result<(), Error> {
         match self {
-            Self::Dir(dir) => check_dir(dir).and_then(|_| device::check()),
+            Self::Dir(dir) => check_dir(dir).and_then(|_| check_device()),
             Self::Fd(_) => Ok(()),
         }
     }
@@ -196,6 +196,14 @@ pub fn mount(fs: Arc<Fs>, at: MountPoint, options: &MountOptions) -> Result<Moun
             tracing::error!(%error, "a failed mount stays in place");
         }
     })
+}
+
+/// Finds out whether this process may open `/dev/fuse`.
+///
+/// # Errors
+/// [`Error::NoDevice`], [`Error::DeviceDenied`].
+pub fn check_device() -> Result<(), Error> {
+    device::check()
 }
 
 /// Finds out what is wrong with a mount point, without touching a mount that may not answer.

@@ -19,7 +19,7 @@ const STOP: Duration = Duration::from_secs(40);
 
 /// A running `gcsmount mount`.
 #[derive(Debug)]
-pub struct Daemon {
+pub(super) struct Daemon {
     child: Child,
     pid: i32,
     command_line: String,
@@ -30,7 +30,7 @@ impl Daemon {
     ///
     /// # Errors
     /// What the mount process says.
-    pub async fn start(
+    pub(super) async fn start(
         endpoint: &str,
         token: &Path,
         bucket: &str,
@@ -84,19 +84,19 @@ impl Daemon {
 
     /// Process id.
     #[must_use]
-    pub fn pid(&self) -> i32 {
+    pub(super) fn pid(&self) -> i32 {
         self.pid
     }
 
     /// The command as a person would type it.
     #[must_use]
-    pub fn command_line(&self) -> &str {
+    pub(super) fn command_line(&self) -> &str {
         &self.command_line
     }
 
     /// The most memory that the process has held so far, in MiB.
     #[must_use]
-    pub fn peak_memory(&self) -> Option<u64> {
+    pub(super) fn peak_memory(&self) -> Option<u64> {
         let status = fs::read_to_string(format!("/proc/{}/status", self.pid)).ok()?;
         let line = status.lines().find_map(|l| l.strip_prefix("VmHWM:"))?;
         let kib: u64 = line.split_whitespace().next()?.parse().ok()?;
@@ -107,7 +107,7 @@ impl Daemon {
     ///
     /// # Errors
     /// What was wrong with its end.
-    pub async fn stop(mut self) -> Result<(), String> {
+    pub(super) async fn stop(mut self) -> Result<(), String> {
         let _ = kill(Pid::from_raw(self.pid), Signal::SIGTERM);
         match timeout(STOP, self.child.wait()).await {
             Ok(Ok(status)) if status.success() => Ok(()),
@@ -126,7 +126,7 @@ impl Daemon {
 
 /// Whether something is mounted at `dir`.
 #[must_use]
-pub fn is_mounted(dir: &Path) -> bool {
+pub(super) fn is_mounted(dir: &Path) -> bool {
     let wanted: PathBuf = dir.into();
     fs::read_to_string("/proc/self/mountinfo")
         .unwrap_or_default()

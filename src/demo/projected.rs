@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 /// A projected volume with one file, `token`.
 #[derive(Debug)]
-pub struct ProjectedVolume {
+pub(super) struct ProjectedVolume {
     dir: PathBuf,
     version: u64,
 }
@@ -21,7 +21,7 @@ impl ProjectedVolume {
     ///
     /// # Errors
     /// What the file system says.
-    pub fn create(dir: PathBuf, token: &str) -> io::Result<Self> {
+    pub(super) fn create(dir: PathBuf, token: &str) -> io::Result<Self> {
         fs::create_dir_all(&dir)?;
         let mut volume = Self { dir, version: 0 };
         volume.publish(token)?;
@@ -31,13 +31,13 @@ impl ProjectedVolume {
 
     /// The path that a pod names.
     #[must_use]
-    pub fn token_path(&self) -> PathBuf {
+    pub(super) fn token_path(&self) -> PathBuf {
         self.dir.join("token")
     }
 
     /// How often the token was replaced since the first.
     #[must_use]
-    pub fn rotations(&self) -> u64 {
+    pub(super) fn rotations(&self) -> u64 {
         self.version - 1
     }
 
@@ -45,7 +45,7 @@ impl ProjectedVolume {
     ///
     /// # Errors
     /// What the file system says; the old token is then still there.
-    pub fn publish(&mut self, token: &str) -> io::Result<()> {
+    pub(super) fn publish(&mut self, token: &str) -> io::Result<()> {
         let old = self.version_dir(self.version);
         self.version += 1;
         let new = self.version_dir(self.version);

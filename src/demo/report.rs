@@ -5,7 +5,7 @@ use std::time::Instant;
 
 /// The table of steps, printed row by row; remembers whether every check held.
 #[derive(Debug)]
-pub struct Report {
+pub(super) struct Report {
     colour: bool,
     failed: usize,
 }
@@ -22,29 +22,29 @@ impl Default for Report {
 impl Report {
     /// How many checks did not hold.
     #[must_use]
-    pub fn failed(&self) -> usize {
+    pub(super) fn failed(&self) -> usize {
         self.failed
     }
 
     /// Prints a fact that is no check.
-    pub fn fact(&self, name: &str, text: &str) {
+    pub(super) fn fact(&self, name: &str, text: &str) {
         say(&format!("  {name:<10} {text}\n"));
     }
 
     /// Prints a blank line and then `text`.
-    pub fn heading(&self, text: &str) {
+    pub(super) fn heading(&self, text: &str) {
         say(&format!("\n{text}\n\n"));
     }
 
     /// Runs a step and prints its row: what was checked, or what did not hold.
-    pub fn step(&mut self, name: &str, run: impl FnOnce() -> Result<String, String>) {
+    pub(super) fn step(&mut self, name: &str, run: impl FnOnce() -> Result<String, String>) {
         let begun = Instant::now();
         let outcome = run();
         self.row(name, outcome, begun);
     }
 
     /// Prints the row of a step that began at `begun`.
-    pub fn row(&mut self, name: &str, outcome: Result<String, String>, begun: Instant) {
+    pub(super) fn row(&mut self, name: &str, outcome: Result<String, String>, begun: Instant) {
         let seconds = begun.elapsed().as_secs_f64();
         let (mark, colour, text) = match outcome {
             Ok(text) => ("ok", "32", text),

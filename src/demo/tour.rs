@@ -19,13 +19,13 @@ const LARGE: usize = 256 << 20;
 /// Bytes of one file call.
 const CALL: usize = 1 << 20;
 /// The bucket of the demo.
-pub const BUCKET: &str = "demo";
+pub(super) const BUCKET: &str = "demo";
 /// Name of the large object.
 const LARGE_NAME: &str = "datasets/large.bin";
 
 /// What the bucket holds before the tour.
 #[derive(Debug)]
-pub struct Seed {
+pub(super) struct Seed {
     objects: Vec<(String, u64)>,
     large_crc32c: u32,
 }
@@ -35,7 +35,7 @@ impl Seed {
     ///
     /// # Errors
     /// The emulator refuses an object.
-    pub fn plant(admin: &Admin) -> Result<Self, gcsmount_emulator::Error> {
+    pub(super) fn plant(admin: &Admin) -> Result<Self, gcsmount_emulator::Error> {
         let large = noise(1, LARGE);
         let large_crc32c = crc32c::crc32c(&large);
         let mut objects = vec![
@@ -70,20 +70,20 @@ fn noise(seed: u64, len: usize) -> Bytes {
 
 /// Where the tour goes.
 #[derive(Debug)]
-pub struct Tour {
+pub(super) struct Tour {
     /// The mounted bucket.
-    pub mount: PathBuf,
+    pub(super) mount: PathBuf,
     /// A directory outside of it, for what is copied in.
-    pub scratch: PathBuf,
+    pub(super) scratch: PathBuf,
     /// What the bucket held.
-    pub seed: Seed,
+    pub(super) seed: Seed,
     /// How long to go on across token expiries.
-    pub soak: Duration,
+    pub(super) soak: Duration,
 }
 
 impl Tour {
     /// Takes every step.
-    pub fn walk(&self, report: &mut Report) {
+    pub(super) fn walk(&self, report: &mut Report) {
         report.step("list", || self.list());
         report.step("read a large file", || self.read_large());
         report.step("copy a tree in", || self.copy_tree());

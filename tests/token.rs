@@ -1,0 +1,247 @@
+//! The broker by itself: who am I, is it well, and tokens for others.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::process::Stdio;
+use std::time::Duration;
+
+use gcsmount_emulator::{Config, FaultAction, FaultRule};
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::process::Command;
+use tokio::time::timeout;
+
+use crate::kit::{BUCKET, LIMIT, World, blocking, can_mount, gcsmount, run};
+
+/// `gcsmount` with `words`, told of the emulator and a token file.
+fn command(world: &World, words: &[&str]) -> Command {
+    let mut command = gcsmount();
+    command
+        .args(words)
+        .args(["--sts-endpoint", &world.emulator.endpoint(), "--token-file"]);
+    command.arg(world.token_file());
+    command
+}
+
+/// Runs to the end: exit code, standard output, standard error.
+async fn outcome(mut command: Command) -> (Option<i32>, String, String) {
+    let output = timeout(LIMIT, command.output())
+        .await
+        .expect("it ends")
+        .unwrap();
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    (
+        output.status.code(),
+        text(&output.stdout),
+        text(&output.stderr),
+    )
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn show_names_the_principal_and_no_secret() {
+    let world = World::new().await;
+    let (code, out, _) = outcome(command(&world, &["token", "show"])).await;
+    assert_eq!(code, Some(0), "{out}");
+    for part in [
+        "system:serviceaccount:tests:runner",
+        "principal://",
+        "/subject/ns/tests/sa/runner",
+        "identitynamespace:",
+    ] {
+        assert!(out.contains(part), "{part} is not in: {out}");
+    }
+    let token = fs::read_to_string(world.path("token")).unwrap();
+    assert!(!out.contains(token.rsplit('.').next().unwrap()));
+
+    let (code, out, _) = outcome(command(&world, &["token", "show", "--json"])).await;
+    let json: serde_json::Value = serde_json::from_str(&out).unwrap();
+    assert_eq!((code, &json["exit"]), (Some(0), &0.into()));
+    assert_eq!(world.emulator.admin().counters().metadata_calls, 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn doctor_walks_from_the_token_to_the_bucket() {
+    if !can_mount() {
+        return;
+    }
+    let world = World::new().await;
+    let doctor = |bucket: &str| {
+        let mut command = command(
+            &world,
+            &["doctor", "--custom-endpoint", &world.emulator.endpoint()],
+        );
+        command.arg(bucket);
+        command
+    };
+    let (code, out, err) = outcome(doctor(BUCKET)).await;
+    assert_eq!(code, Some(0), "{out}{err}");
+    for step in [
+        "identity",
+        "token file",
+        "exchange",
+        "principal",
+        "bucket",
+        "permissions",
+        "clock",
+        "fuse",
+    ] {
+        assert!(
+            out.lines()
+                .any(|l| l.starts_with(step) && l.contains(" ok ")),
+            "{step} holds: {out}"
+        );
+    }
+
+    let admin = world.emulator.admin();
+    admin.create_bucket("readable").unwrap();
+    let viewer = (
+        admin.member("tests", "runner"),
+        gcsmount_emulator::Role::ObjectViewer,
+    );
+    admin.replace_grants("readable", &[viewer]).unwrap();
+    let (code, out, _) = outcome(doctor("readable")).await;
+    assert_eq!(code, Some(0), "{out}");
+    assert!(
+        out.contains("storage.objects.create")
+            && out.contains("add-iam-policy-binding gs://readable"),
+        "{out}"
+    );
+
+    admin.create_bucket("locked").unwrap();
+    admin.replace_grants("locked", &[]).unwrap();
+    let (code, out, err) = outcome(doctor("locked")).await;
+    assert_eq!(code, Some(7), "{out}");
+    assert!(
+        out.contains("FAILED") && err.contains("tests/sa/runner"),
+        "{out}{err}"
+    );
+
+    let (code, out, _) = outcome(doctor("no-such-bucket")).await;
+    assert_eq!(code, Some(3), "{out}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_token_socket_answers_curl() {
+    let world = World::new().await;
+    let path = world.path("token.sock");
+    let mut serve = command(&world, &["token", "serve"]);
+    serve.arg("--socket").arg(&path).stdout(Stdio::piped());
+    let mut serving = serve.spawn().unwrap();
+    let mut line = String::new();
+    let output = serving.stdout.take().unwrap();
+    timeout(LIMIT, BufReader::new(output).read_line(&mut line))
+        .await
+        .unwrap()
+        .unwrap();
+    assert!(line.contains("token.sock"), "{line}");
+    assert_eq!(
+        fs::metadata(&path).unwrap().permissions().mode() & 0o777,
+        0o600
+    );
+
+    let curl = |uid: Option<u32>| {
+        let mut command = Command::new("curl");
+        command
+            .args(["-s", "--max-time", "20", "--unix-socket"])
+            .arg(&path)
+            .arg("http://unix/")
+            .kill_on_drop(true);
+        if let Some(uid) = uid {
+            command.uid(uid);
+        }
+        command
+    };
+    let Ok(answer) = curl(None).output().await else {
+        let text = "NOT RUN: this test needs curl";
+        assert!(
+            std::env::var_os("GCSMOUNT_REQUIRE_FUSE").is_none(),
+            "{text}"
+        );
+        eprintln!("{text}");
+        return;
+    };
+    let reply: serde_json::Value = serde_json::from_slice(&answer.stdout).unwrap();
+    assert_eq!(reply["token_type"], "Bearer");
+    assert!(
+        reply["expires_in"].as_u64().is_some_and(|n| n > 3000),
+        "{:?}",
+        reply["expires_in"]
+    );
+    assert!(reply["expiry"].as_str().is_some_and(|t| t.contains('T')));
+    let token = reply["access_token"].as_str().unwrap();
+    // The token is one that the bucket takes.
+    let url = format!("{}/storage/v1/b/{BUCKET}/o", world.emulator.endpoint());
+    let (listed, said) = run(
+        "curl",
+        ["-sf", "-H", &format!("Authorization: Bearer {token}"), &url],
+    )
+    .await;
+    assert!(listed, "{said}");
+    // Twice asked, once exchanged.
+    curl(None).output().await.unwrap();
+    assert_eq!(world.emulator.admin().counters().exchanges, 1);
+    if nix::unistd::geteuid().is_root() {
+        let other = curl(Some(65534)).output().await.unwrap();
+        assert!(
+            !String::from_utf8_lossy(&other.stdout).contains(token),
+            "another user gets no token"
+        );
+    }
+    nix::sys::signal::kill(
+        nix::unistd::Pid::from_raw(i32::try_from(serving.id().unwrap()).unwrap()),
+        nix::sys::signal::Signal::SIGTERM,
+    )
+    .unwrap();
+    assert!(
+        timeout(LIMIT, serving.wait())
+            .await
+            .unwrap()
+            .unwrap()
+            .success()
+    );
+    assert!(!path.exists(), "the socket is gone with its process");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_outage_of_the_token_service_within_a_tokens_life_fails_no_call() {
+    if !can_mount() {
+        return;
+    }
+    let world = World::with(Config {
+        access_token_ttl: Duration::from_secs(12),
+        ..Config::default()
+    })
+    .await;
+    let mount = world.mount(&[]).await;
+    let admin = world.emulator.admin().clone();
+    admin.add_fault(FaultRule {
+        count: 3,
+        ..FaultRule::once(
+            "sts.token",
+            FaultAction::Status {
+                code: 503,
+                reason: None,
+                retry_after: None,
+            },
+        )
+    });
+    let dir = mount.dir.clone();
+    let rounds = blocking(move || {
+        let mut round = 0u64;
+        // The first token, then the outage, then a second token.
+        while admin.counters().exchanges < 2 {
+            let path = dir.join(format!("file-{round}"));
+            fs::write(&path, round.to_be_bytes()).unwrap();
+            assert_eq!(fs::read(&path).unwrap(), round.to_be_bytes());
+            fs::remove_file(&path).unwrap();
+            round += 1;
+        }
+        assert!(
+            admin.counters().of("sts.token") >= 5,
+            "three of the exchanges failed"
+        );
+        round
+    })
+    .await;
+    println!("{rounds} rounds through the outage");
+    mount.stop().await;
+}
