@@ -189,6 +189,16 @@ pub trait Store: Debug + Send + Sync + 'static {
         None
     }
 
+    /// The most bytes of content that one [`Upload`] of this store keeps at a time, those under way and those kept for
+    /// replay together, beside the piece that [`Upload::write`] is being handed. Constant for the life of the store, so
+    /// that whoever bounds memory can set as much aside for each upload before it begins. Pieces are kept by reference:
+    /// one that is a slice of a larger buffer holds all of that buffer, which is not counted here.
+    ///
+    /// Zero where an upload keeps nothing in this process.
+    fn upload_memory(&self) -> usize {
+        0
+    }
+
     /// The live object of this name.
     ///
     /// # Errors

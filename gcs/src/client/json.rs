@@ -104,6 +104,10 @@ impl Store for JsonStore {
         self.client.bucket().await
     }
 
+    fn upload_memory(&self) -> usize {
+        upload::memory(&self.client)
+    }
+
     async fn permissions(&self, wanted: &[&str]) -> Result<Vec<String>> {
         self.client.permissions(wanted).await
     }

@@ -42,6 +42,7 @@ struct State {
     /// `None`: everything.
     permitted: Option<Vec<String>>,
     clock_offset: Option<ClockOffset>,
+    upload_memory: usize,
 }
 
 /// What the bucket says of itself.
@@ -135,6 +136,12 @@ impl FakeStore {
     /// What [`Store::clock_offset`] tells from now on; nothing until then.
     pub fn set_clock_offset(&self, offset: Option<ClockOffset>) {
         self.state.lock().clock_offset = offset;
+    }
+
+    /// What [`Store::upload_memory`] tells from now on; nothing until then, since what is written is as good as in the
+    /// bucket.
+    pub fn set_upload_memory(&self, bytes: usize) {
+        self.state.lock().upload_memory = bytes;
     }
 
     /// The calls so far.
@@ -303,6 +310,10 @@ impl Store for FakeStore {
 
     fn clock_offset(&self) -> Option<ClockOffset> {
         self.state.lock().clock_offset
+    }
+
+    fn upload_memory(&self) -> usize {
+        self.state.lock().upload_memory
     }
 
     async fn stat(&self, name: &ObjectName) -> Result<Object> {

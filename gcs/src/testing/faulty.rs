@@ -201,6 +201,10 @@ impl<S: Store> Store for FaultyStore<S> {
         self.inner.clock_offset()
     }
 
+    fn upload_memory(&self) -> usize {
+        self.inner.upload_memory()
+    }
+
     async fn stat(&self, name: &ObjectName) -> Result<Object> {
         let act = self.inner.stat(name);
         self.script.run(Method::Stat, name, act).await.0
@@ -388,6 +392,7 @@ mod tests {
     async fn the_bucket_fails_on_cue_and_its_clock_is_read() {
         let store = store();
         store.inner().set_clock_offset(Some(ClockOffset(-7)));
+        store.inner().set_upload_memory(12);
         store.inject(Method::Permissions, 1, Fault::Before(Kind::Unauthenticated));
         let wanted = ["storage.objects.get"];
         let error = store.permissions(&wanted).await.unwrap_err();
@@ -398,6 +403,7 @@ mod tests {
         assert_eq!(store.permissions(&wanted).await.unwrap(), wanted);
         assert_eq!(store.inner().calls().of(Method::Permissions), 1);
         assert_eq!(store.clock_offset(), Some(ClockOffset(-7)));
+        assert_eq!(store.upload_memory(), 12);
     }
 
     #[tokio::test]

@@ -1,5 +1,7 @@
 //! Uploads over sessions that lose chunks, answers or themselves.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -7,10 +9,14 @@ use gcsmount_gcs::client::json::{Http, JsonStore, Pool};
 use gcsmount_gcs::store::{Preconditions, Upload};
 use gcsmount_gcs::{BucketName, Cause, Generation, Kind, Object, Result, Store};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::time::timeout;
 
 use crate::script::{Seen, Server, Step, answer, config, json, object, refusal, write};
 
 const CHUNK: usize = 256 << 10;
+
+/// Divides a chunk, and is large enough not to be copied.
+const PIECE: usize = 64 << 10;
 
 fn bytes(length: usize) -> Vec<u8> {
     (0..length).map(|i| (i % 251) as u8).collect()
@@ -111,6 +117,48 @@ async fn chunks_go_one_after_the_other() {
     assert_eq!(sent, content);
     assert_eq!(seen[2].header("x-goog-hash"), "");
     assert!(seen[3].header("x-goog-hash").starts_with("crc32c="));
+}
+
+/// A piece that counts itself while it is held anywhere.
+struct Counted(Vec<u8>, Arc<AtomicUsize>);
+
+impl Counted {
+    fn piece(held: &Arc<AtomicUsize>) -> Bytes {
+        held.fetch_add(PIECE, Ordering::Relaxed);
+        Bytes::from_owner(Self(vec![1; PIECE], Arc::clone(held)))
+    }
+}
+
+impl AsRef<[u8]> for Counted {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.1.fetch_sub(self.0.len(), Ordering::Relaxed);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_upload_holds_as_much_as_it_says() {
+    let server = Server::new([session(), Step::Stall]);
+    let store = server.store();
+    let request = write("o", Preconditions::generation(Generation(7)));
+    let mut upload = store.upload(&request).await.unwrap();
+    let held = Arc::new(AtomicUsize::new(0));
+    let second = Duration::from_secs(1);
+    while let Ok(written) = timeout(second, upload.write(Counted::piece(&held))).await {
+        written.unwrap();
+        assert!(held.load(Ordering::Relaxed) <= store.upload_memory());
+    }
+    // All of it was of use, and none of it outlives the upload.
+    assert_eq!(held.load(Ordering::Relaxed), store.upload_memory());
+    drop(upload);
+    drop(store);
+    tokio::time::sleep(second).await;
+    assert_eq!(held.load(Ordering::Relaxed), 0);
 }
 
 #[tokio::test(start_paused = true)]

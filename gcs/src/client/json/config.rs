@@ -29,7 +29,8 @@ pub struct Config {
     /// When to repeat.
     pub retry: Retry,
     /// Bytes of an upload that are sent as one request and kept until they are stored; rounded up to a multiple of
-    /// 256 KiB. An upload holds at most two of them in memory, one under way and one being filled.
+    /// 256 KiB. An upload holds at most two of them in memory, one under way and one being filled, which
+    /// [`Store::upload_memory`](crate::Store::upload_memory) tells.
     pub upload_chunk: u64,
 }
 

@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-use super::client::Shared;
+use super::client::{Client, Shared};
 use super::payload::Payload;
 use super::session::{Checksum, Chunk};
 use super::write::OPERATION;
@@ -26,11 +26,24 @@ use courier::Courier;
 /// The store takes chunks in multiples of this.
 const QUANTUM: u64 = 256 << 10;
 
+/// Chunks that an upload holds at most: one under way and one that fills.
+const HELD: u64 = 2;
+
 /// Smaller pieces are gathered, so that a chunk of them costs neither a descriptor nor an allocation each.
 const SMALL: usize = 64 << 10;
 
 /// Cancelling is a courtesy that must not hold up a close.
 const CANCEL_LIMIT: Duration = Duration::from_secs(5);
+
+/// Bytes of one chunk.
+fn chunk_size(client: &Client) -> u64 {
+    client.upload_chunk.max(1).next_multiple_of(QUANTUM)
+}
+
+/// See [`Store::upload_memory`](crate::Store::upload_memory).
+pub(super) fn memory(client: &Client) -> usize {
+    usize::try_from(HELD * chunk_size(client)).unwrap_or(usize::MAX)
+}
 
 /// See [`Upload`].
 pub(super) struct JsonUpload {
@@ -65,7 +78,7 @@ impl Drop for Task {
 impl JsonUpload {
     pub(super) fn new(client: &Shared, request: &WriteRequest) -> Self {
         Self {
-            chunk: client.upload_chunk.max(1).next_multiple_of(QUANTUM),
+            chunk: chunk_size(client),
             courier: Arc::new(Courier {
                 client: Shared::clone(client),
                 request: request.clone(),
