@@ -8,15 +8,18 @@ mod projected;
 mod report;
 mod tour;
 
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use gcsmount_emulator::{Admin, Config, Emulator, MintRequest};
+use gcsmount_fuse::MountPoint;
 use tempfile::TempDir;
+use tokio::sync::watch;
 
 use crate::cli::Settings;
 use crate::exit::{Exit, Failure};
-use crate::lifecycle;
+use crate::{explain, lifecycle};
 use daemon::Daemon;
 use projected::ProjectedVolume;
 use report::Report;
@@ -65,27 +68,79 @@ struct Scene {
     admin: Admin,
     emulator: Option<Emulator>,
     kubelet: tokio::task::JoinHandle<()>,
-    rotations: tokio::sync::watch::Receiver<u64>,
+    rotations: watch::Receiver<u64>,
     seed: Option<Seed>,
-    mount: PathBuf,
-    /// Whether `mount` was made by us, to be removed at the end.
-    made_mount: bool,
     daemon: Option<Daemon>,
+    mount: Stage,
     scratch: TempDir,
+}
+
+/// The directory to mount on; if it was made here, it goes in the end.
+struct Stage {
+    dir: PathBuf,
+    made: bool,
+}
+
+impl Stage {
+    fn at(dir: PathBuf) -> Result<Self, Failure> {
+        let made = !dir.exists();
+        if made {
+            fs::create_dir_all(&dir).map_err(|error| other("making the mount point", &error))?;
+        }
+        let stage = Self { dir, made };
+        let point = MountPoint::Dir(stage.dir.clone());
+        point.check().map_err(|error| explain::mount(&error))?;
+        Ok(stage)
+    }
+}
+
+impl Drop for Stage {
+    fn drop(&mut self) {
+        if self.made {
+            // Fails while something is mounted there, which was reported.
+            let _ = fs::remove_dir(&self.dir);
+        }
+    }
+}
+
+fn other(what: &str, error: &dyn std::fmt::Display) -> Failure {
+    Failure::new(Exit::Other, format!("{what}: {error}"))
+}
+
+/// Says what stands, and how a person would type it.
+fn introduce(emulator: &Emulator, token: &Path, mount: &Path, daemon: &Daemon) {
+    let report = Report::default();
+    report.heading("gcsmount demo: a bucket on this machine, reached with a pod's own identity");
+    let endpoint = emulator.endpoint();
+    report.fact(
+        "emulator",
+        &format!("{endpoint}  bucket {BUCKET}, open to who has a token"),
+    );
+    let token = token.display();
+    report.fact(
+        "identity",
+        &format!("{NAMESPACE}/{SERVICE_ACCOUNT}, projected to {token}"),
+    );
+    let (rotation, life) = (ROTATION.as_secs(), ACCESS_TTL.as_secs());
+    report.fact(
+        "lifetimes",
+        &format!("token file rotates every {rotation} s, access tokens live {life} s"),
+    );
+    report.fact(
+        "mount",
+        &format!("{}  process {}", mount.display(), daemon.pid()),
+    );
+    report.heading(&format!("  $ {}", daemon.command_line()));
 }
 
 impl Scene {
     async fn set(dir: Option<&Path>) -> Result<Self, Failure> {
-        let other = |what: &str, error: &dyn std::fmt::Display| {
-            Failure::new(Exit::Other, format!("{what}: {error}"))
-        };
         let scratch = tempfile::Builder::new()
             .prefix("gcsmount-demo-")
             .tempdir()
             .map_err(|error| other("making a temporary directory", &error))?;
-        let mount = dir.map_or_else(|| scratch.path().join("bucket"), Path::to_path_buf);
-        let made_mount = !mount.exists();
-        std::fs::create_dir_all(&mount).map_err(|error| other("making the mount point", &error))?;
+        let mount =
+            Stage::at(dir.map_or_else(|| scratch.path().join("bucket"), Path::to_path_buf))?;
         let emulator = Emulator::start(Config {
             buckets: vec![BUCKET.into()],
             access_token_ttl: ACCESS_TTL,
@@ -98,56 +153,26 @@ impl Scene {
         let volume = ProjectedVolume::create(scratch.path().join("serviceaccount"), &mint(&admin))
             .map_err(|error| other("writing the projected token", &error))?;
         let token = volume.token_path();
-        let (rotated, rotations) = tokio::sync::watch::channel(0);
+        let (rotated, rotations) = watch::channel(0);
         let kubelet = tokio::spawn(rotate(admin.clone(), volume, rotated));
         let log = scratch.path().join("mount.log");
-        let daemon = Daemon::start(&emulator.endpoint(), &token, BUCKET, &mount, &log).await?;
-        let report = Report::default();
-        report
-            .heading("gcsmount demo: a bucket on this machine, reached with a pod's own identity");
-        report.fact(
-            "emulator",
-            &format!(
-                "{}  bucket {BUCKET}, open to who has a token",
-                emulator.endpoint()
-            ),
-        );
-        report.fact(
-            "identity",
-            &format!(
-                "{NAMESPACE}/{SERVICE_ACCOUNT}, projected to {}",
-                token.display()
-            ),
-        );
-        report.fact(
-            "lifetimes",
-            &format!(
-                "token file rotates every {} s, access tokens live {} s",
-                ROTATION.as_secs(),
-                ACCESS_TTL.as_secs()
-            ),
-        );
-        report.fact(
-            "mount",
-            &format!("{}  process {}", mount.display(), daemon.pid()),
-        );
-        report.heading(&format!("  $ {}", daemon.command_line()));
+        let daemon = Daemon::start(&emulator.endpoint(), &token, BUCKET, &mount.dir, &log).await?;
+        introduce(&emulator, &token, &mount.dir, &daemon);
         Ok(Self {
             admin,
             emulator: Some(emulator),
             kubelet,
             rotations,
             seed: Some(seed),
-            mount,
-            made_mount,
             daemon: Some(daemon),
+            mount,
             scratch,
         })
     }
 
     async fn play(&mut self, soak: Duration, keep: bool) -> Result<(), Failure> {
         let tour = Tour {
-            mount: self.mount.clone(),
+            mount: self.mount.dir.clone(),
             scratch: self.scratch.path().to_path_buf(),
             seed: self
                 .seed
@@ -167,7 +192,7 @@ impl Scene {
         if keep {
             report.heading(&format!(
                 "  {} stays mounted until Ctrl-C",
-                self.mount.display()
+                self.mount.dir.display()
             ));
             lifecycle::stop_signal().await;
         }
@@ -207,12 +232,8 @@ impl Scene {
         if let Some(emulator) = self.emulator.take() {
             emulator.shutdown().await;
         }
-        if daemon::is_mounted(&self.mount) {
-            return Err(format!("{} is still mounted", self.mount.display()));
-        }
-        if self.made_mount {
-            std::fs::remove_dir(&self.mount)
-                .map_err(|error| format!("removing the mount point: {error}"))?;
+        if daemon::is_mounted(&self.mount.dir) {
+            return Err(format!("{} is still mounted", self.mount.dir.display()));
         }
         let memory = memory.map_or_else(String::new, |mib| {
             format!("; the mount's peak memory was {mib} MiB")
@@ -222,11 +243,7 @@ impl Scene {
 }
 
 /// What kubelet does: a fresh token well before the old one expires.
-async fn rotate(
-    admin: Admin,
-    mut volume: ProjectedVolume,
-    rotated: tokio::sync::watch::Sender<u64>,
-) {
+async fn rotate(admin: Admin, mut volume: ProjectedVolume, rotated: watch::Sender<u64>) {
     let mut ticks = tokio::time::interval(ROTATION);
     ticks.tick().await;
     loop {

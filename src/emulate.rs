@@ -16,11 +16,12 @@ pub fn run(settings: &Settings) -> Result<(), Failure> {
     let config = config(settings)?;
     lifecycle::runtime()?.block_on(async {
         let addresses = config.listen.clone();
-        let emulator = Emulator::start(config).await.map_err(|error| {
-            Failure::new(
+        let emulator = Emulator::start(config).await.map_err(|error| match error.kind() {
+            io::ErrorKind::InvalidInput => Failure::new(Exit::Usage, format!("--bucket: {error}")),
+            _ => Failure::new(
                 Exit::Other,
                 format!("cannot listen on {addresses:?}: {error}; name a free port with --listen, or port 0"),
-            )
+            ),
         })?;
         // The first line is the endpoint, for scripts; the rest is for people.
         let mut out = io::stdout().lock();

@@ -98,6 +98,15 @@ pub fn choose(
         provider: settings.text("identity-provider").map(Into::into),
     };
     let anonymous = settings.switch("anonymous-access");
+    let pool = ["identity-pool", "identity-provider"]
+        .into_iter()
+        .find(|flag| settings.text(flag).is_some());
+    if let (true, Some(flag)) = (anonymous, pool) {
+        return Err(Failure::new(
+            Exit::Usage,
+            format!("--{flag} and --anonymous-access exclude each other: leave one of them out"),
+        ));
+    }
     match (settings.path("token-file"), anonymous) {
         (Some(_), true) => Err(Failure::new(
             Exit::Usage,
@@ -218,7 +227,12 @@ mod tests {
 
     #[test]
     fn contradictions_are_refused() {
-        let failure = chosen("--token-file /t --anonymous-access", false, &[]).unwrap_err();
-        assert_eq!(failure.exit, Exit::Usage);
+        for line in [
+            "--token-file /t --anonymous-access",
+            "--identity-pool p --anonymous-access",
+        ] {
+            let failure = chosen(line, false, &[]).unwrap_err();
+            assert_eq!(failure.exit, Exit::Usage, "{line}");
+        }
     }
 }

@@ -1,6 +1,7 @@
 //! `gcsmount mount`: from settings to a served mount, and from there to its end.
 
 use std::io::{self, Write};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use gcsmount_fuse::session::{self, MountOptions, MountPoint, Mounted};
@@ -76,6 +77,7 @@ type Fs = std::sync::Arc<gcsmount_fuse::Fs>;
 async fn start(config: &MountConfig) -> Result<(Fs, Mounted), Failure> {
     let point = MountPoint::parse(&config.dir).map_err(|error| explain::mount(&error))?;
     point.check().map_err(|error| explain::mount(&error))?;
+    check_temp_dir(&config.temp_dir)?;
     tracing::info!(identity = %config.identity, "identity chosen");
     let access = wire::access(&config.identity)?;
     let stores = wire::stores(config, &access)?;
@@ -145,6 +147,17 @@ async fn attempt(
     Ok(())
 }
 
+/// Finds out at the start, rather than at the first file that needs it, whether files can be staged.
+fn check_temp_dir(dir: &Path) -> Result<(), Failure> {
+    tempfile::tempfile_in(dir).map(drop).map_err(|error| {
+        let sentence = format!(
+            "--temp-dir {} cannot hold staged files: {error}; name a directory that exists and is writable",
+            dir.display()
+        );
+        Failure::new(Exit::Usage, sentence)
+    })
+}
+
 fn mount_options(config: &MountConfig) -> MountOptions {
     // What the boot system reads is not the kernel's, and what has a field of its own goes there.
     let for_kernel = |o: &&String| {
@@ -207,12 +220,13 @@ async fn attend(config: &MountConfig, fs: &Fs, mounted: Mounted) -> Result<(), F
         [] => Ok(()),
         [first, ..] => Err(Failure::new(
             Exit::Unsaved,
-            format!(
-                "{} files could not be saved, {} among them: {}",
-                unsaved.len(),
-                first.path,
-                first.error
-            ),
+            match unsaved.len() {
+                1 => format!("{} could not be saved: {}", first.path, first.error),
+                n => format!(
+                    "{n} files could not be saved, {} among them: {}",
+                    first.path, first.error
+                ),
+            },
         )),
     }
 }

@@ -70,9 +70,7 @@ impl Kind {
                 Ok(uri) if matches!(uri.scheme_str(), Some("http" | "https")) => {
                     Ok(Value::Text(text.into()))
                 }
-                _ => Err(
-                    "a URL such as https://storage.googleapis.com or http://127.0.0.1:9000".into(),
-                ),
+                _ => Err("a URL that begins with https:// or http://".into()),
             },
             Self::Endpoint if text.contains("://") => Self::Url.parse(text),
             Self::Endpoint => match text.parse::<http::uri::Authority>() {
@@ -92,7 +90,7 @@ impl Kind {
             },
             Self::Mebibytes => match text.parse::<i64>() {
                 Ok(size @ 16..=1_048_576) => Ok(Value::Number(size)),
-                _ => Err("a whole number of MiB, 16 or more".into()),
+                _ => Err("a whole number of MiB from 16 to 1048576".into()),
             },
             Self::Address => text
                 .parse::<std::net::SocketAddr>()

@@ -189,6 +189,28 @@ async fn the_mount_point_cannot_be_used() {
     fails(at(&missing), 8, &["missing", "create"], &missing).await;
     fails(at(&token), 8, &["token", "directory"], &token).await;
 
+    let mut no_staging = at(&world.mount_point());
+    no_staging.arg("--temp-dir=/nonexistent");
+    fails(no_staging, 2, &["twice"], &missing).await;
+    let mut no_staging = gcsmount();
+    no_staging.args([
+        "mount",
+        "--foreground",
+        "--temp-dir=/nonexistent",
+        "--token-file",
+    ]);
+    no_staging.arg(&token).arg(BUCKET).arg(world.mount_point());
+    fails(
+        no_staging,
+        2,
+        &["--temp-dir /nonexistent", "writable"],
+        &missing,
+    )
+    .await;
+    let mut demo = gcsmount();
+    demo.arg("demo").arg(&token);
+    fails(demo, 8, &["not a directory"], &token).await;
+
     let mount = world.mount(&[]).await;
     let output = timeout(SOON, at(&mount.dir).output())
         .await
@@ -228,7 +250,21 @@ async fn there_is_no_right_to_the_device() {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_command_line_is_wrong() {
     let nowhere = Path::new("/nonexistent/mount/point");
-    let table: [(&[&str], &[&str]); 5] = [
+    let table: [(&[&str], &[&str]); 7] = [
+        (
+            &["emulator", "--listen=127.0.0.1:0", "--bucket=AB"],
+            &["--bucket", "AB"],
+        ),
+        (
+            &[
+                "mount",
+                "abc",
+                "/tmp",
+                "--anonymous-access",
+                "--identity-pool=p",
+            ],
+            &["exclude each other"],
+        ),
         (&["mount", "bucket-only"], &["BUCKET and DIR"]),
         (&["mount", "Not_A_Bucket", "/tmp"], &["not a bucket name"]),
         (
