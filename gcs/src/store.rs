@@ -269,6 +269,9 @@ pub trait Store: Debug + Send + Sync + 'static {
 }
 
 /// An upload under way. Nothing is visible before [`Upload::finish`] returns; dropping it leaves nothing visible.
+///
+/// Its calls last as long as bytes move, which on a slow link is longer than any deadline for a whole call should be:
+/// the implementation bounds every wait by progress, and a caller that bounds it by a total cuts off slow links.
 #[async_trait]
 pub trait Upload: Debug + Send {
     /// Appends `bytes`. Returning means that they are on their way or kept for replay, not that they are stored.

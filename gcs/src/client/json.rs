@@ -28,6 +28,7 @@ mod client;
 mod clock;
 mod config;
 mod connect;
+mod deadline;
 mod endpoint;
 mod identity;
 mod mutate;

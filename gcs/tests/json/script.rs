@@ -6,7 +6,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use futures_util::{StreamExt, future, stream};
 use gcsmount_gcs::client::json::{Config, Http, JsonStore, Pool, Retry, Timeouts};
 use gcsmount_gcs::store::{Preconditions, ReadRequest, WriteRequest};
@@ -64,6 +64,8 @@ struct State {
     steps: Mutex<VecDeque<Step>>,
     seen: Mutex<Vec<Seen>>,
     refusals: Mutex<u32>,
+    /// Bytes of a body that are taken a second.
+    rate: Mutex<Option<u32>>,
 }
 
 impl Server {
@@ -87,6 +89,26 @@ impl Server {
     /// Refuses the next connections.
     pub fn refuse(&self, times: u32) {
         *self.state.refusals.lock() = times;
+    }
+
+    /// Takes this many bytes of a body a second.
+    pub fn slow(&self, rate: u32) {
+        *self.state.rate.lock() = Some(rate);
+    }
+
+    async fn take(&self, mut body: Incoming) -> io::Result<Bytes> {
+        let rate = *self.state.rate.lock();
+        let mut taken = BytesMut::new();
+        while let Some(frame) = body.frame().await {
+            let Ok(bytes) = frame.map_err(io::Error::other)?.into_data() else {
+                continue;
+            };
+            if let (Some(rate), Ok(length)) = (rate, u32::try_from(bytes.len())) {
+                tokio::time::sleep(Duration::from_secs(1) * length / rate).await;
+            }
+            taken.extend_from_slice(&bytes);
+        }
+        Ok(taken.freeze())
     }
 
     /// The requests so far; the script must be over.
@@ -145,7 +167,7 @@ impl Server {
             method: parts.method,
             target: parts.uri.to_string(),
             headers: parts.headers,
-            body: body.collect().await.map_err(io::Error::other)?.to_bytes(),
+            body: self.take(body).await?,
         };
         let secrets = format!("{} {}", seen.header("authorization"), seen.target);
         let thought = self.state.brain.lock().as_mut().map(|brain| brain(&seen));

@@ -1,5 +1,7 @@
 //! Requests and answers, as the operations word them.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, header};
 use serde::Serialize;
@@ -134,6 +136,19 @@ pub(super) struct Failed {
     pub(super) error: Error,
     /// Whether the store may have acted, in this attempt or in one before: its answer may be to an echo of our own.
     pub(super) may_have_acted: bool,
+    /// How long bodies moved meanwhile, which counts against nobody's deadline.
+    pub(super) moving: Duration,
+}
+
+impl Failed {
+    /// A failure that is no answer lost.
+    pub(super) fn certain(error: Error) -> Self {
+        Self {
+            error,
+            may_have_acted: false,
+            moving: Duration::ZERO,
+        }
+    }
 }
 
 impl From<Failed> for Error {

@@ -11,6 +11,7 @@ use super::answer::Refusal;
 use super::call::{Answer, Call, Content, Failed};
 use super::clock::Clock;
 use super::config::{Config, Retry, Timeouts};
+use super::deadline::Deadline;
 use super::endpoint::Endpoint;
 use super::identity::{Identity, Proof};
 use super::retry::{self, Noise, Safety};
@@ -75,11 +76,11 @@ impl Client {
 
     /// Sends `call` until it succeeds, cannot succeed, or its time is over.
     pub(super) async fn run(&self, call: &Call<'_>) -> Result<Answer, Failed> {
-        let deadline = Instant::now() + self.timeouts.operation;
+        let mut deadline = Deadline::after(self.timeouts.operation);
         let mut may_have_acted = false;
         let mut unavailable = 0;
         for next in 1.. {
-            let error = match self.attempt(call, deadline).await {
+            let error = match self.attempt(call, &mut deadline).await {
                 Ok(answer) => return Ok(answer),
                 Err(error) => error,
             };
@@ -88,11 +89,12 @@ impl Client {
             let pause = retry::pause(&self.retry, &error, next, self.noise.next());
             if !retry::repeats(call.safety, &error)
                 || unavailable >= self.retry.attempts
-                || Instant::now() + pause >= deadline
+                || Instant::now() + pause >= deadline.end()
             {
                 return Err(Failed {
                     error,
                     may_have_acted,
+                    moving: deadline.moving(),
                 });
             }
             tracing::debug!(
@@ -109,8 +111,8 @@ impl Client {
     }
 
     /// One attempt; two where the store rejects a token that can be replaced.
-    async fn attempt(&self, call: &Call<'_>, deadline: Instant) -> Result<Answer> {
-        let proof = self.proof(call, deadline).await?;
+    async fn attempt(&self, call: &Call<'_>, deadline: &mut Deadline) -> Result<Answer> {
+        let proof = self.proof(call, deadline.end()).await?;
         let answer = self.exchange(call, proof.as_ref(), deadline).await;
         let (Err(error), Some(proof)) = (&answer, &proof) else {
             return answer;
@@ -119,7 +121,7 @@ impl Client {
             return answer;
         }
         tracing::debug!(operation = call.operation, "the store rejects the token");
-        let reported = timeout_at(deadline, self.identity.reject(proof)).await;
+        let reported = timeout_at(deadline.end(), self.identity.reject(proof)).await;
         match reported {
             Ok(Ok(Some(fresh))) => self.exchange(call, Some(&fresh), deadline).await,
             Ok(Ok(None)) => answer,
@@ -144,7 +146,7 @@ impl Client {
         &self,
         call: &Call<'_>,
         proof: Option<&Proof>,
-        deadline: Instant,
+        deadline: &mut Deadline,
     ) -> Result<Answer> {
         let mut headers = call.headers.clone();
         if let Some(proof) = proof {
@@ -166,6 +168,7 @@ impl Client {
             .send(sending, &self.timeouts, deadline)
             .await
             .map_err(lost)?;
+        let deadline = deadline.end();
         self.clock.hear(&arrived.headers, SystemTime::now());
         let success =
             arrived.status.is_success() || arrived.status == StatusCode::PERMANENT_REDIRECT;

@@ -51,12 +51,15 @@ impl Default for Config {
 /// Deadlines; one of them runs at every wait. The one of connecting belongs to [`Pool`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Timeouts {
-    /// From one attempt's last sent byte to the head of its answer.
+    /// From one attempt's last sent byte to the head of its answer, and in addition what the last 4 MiB of a body need
+    /// at 64 KiB a second: sent bytes may wait in buffers of the system, where nobody sees them move.
     pub first_byte: Duration,
     /// Between any two pieces of a body that moves, in either direction.
     pub idle: Duration,
     /// One operation with all its attempts and pauses; of a read, up to the head of its answer; of an upload, each
-    /// chunk. Looking what became of a lost answer has this time once more.
+    /// chunk. The time in which a request's body moves does not count, so that a slow link can send a large one: it is
+    /// `idle` that ends a body, and [`Retry::attempts`] that bounds how often it is sent again without progress.
+    /// Looking what became of a lost answer has this time once more.
     pub operation: Duration,
 }
 

@@ -3,14 +3,20 @@
 use std::convert::Infallible;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
 
 use bytes::{Buf, Bytes};
 use http_body::{Body, Frame, SizeHint};
+use parking_lot::Mutex;
+
+use super::deadline::Transit;
 
 /// Small enough that a body on its way shows progress long before a deadline.
 const FRAME: usize = 256 << 10;
+
+/// Where a body on its way is: written by the body, read by whoever waits for the answer. `None` until the connection
+/// takes the first byte.
+pub(super) type Sent = Arc<Mutex<Option<Transit>>>;
 
 /// The body of a request. Cloning shares the bytes.
 #[derive(Clone, Default)]
@@ -63,8 +69,8 @@ impl Payload {
         }
     }
 
-    /// A body that sends these bytes and counts in `sent` what the connection took.
-    pub(super) fn outgoing(&self, sent: &Arc<AtomicU64>) -> Outgoing {
+    /// A body that sends these bytes and records in `sent` what the connection took.
+    pub(super) fn outgoing(&self, sent: &Sent) -> Outgoing {
         Outgoing {
             pieces: self.pieces.clone().into_iter(),
             current: Bytes::new(),
@@ -87,7 +93,7 @@ pub(super) struct Outgoing {
     pieces: std::vec::IntoIter<Bytes>,
     current: Bytes,
     left: u64,
-    sent: Arc<AtomicU64>,
+    sent: Sent,
 }
 
 impl Body for Outgoing {
@@ -107,7 +113,9 @@ impl Body for Outgoing {
         }
         let frame = this.current.split_to(this.current.len().min(FRAME));
         this.left -= frame.len() as u64;
-        this.sent.fetch_add(frame.len() as u64, Ordering::Relaxed);
+        let mut sent = this.sent.lock();
+        *sent = Some(Transit::advanced(*sent, frame.len() as u64));
+        drop(sent);
         Poll::Ready(Some(Ok(Frame::data(frame))))
     }
 
@@ -135,11 +143,12 @@ mod tests {
     }
 
     async fn sent(payload: &Payload) -> (Bytes, u64) {
-        let count = Arc::new(AtomicU64::new(0));
-        let body = payload.outgoing(&count);
+        let sent = Sent::default();
+        let body = payload.outgoing(&sent);
         assert_eq!(body.size_hint().exact(), Some(payload.len()));
         let bytes = body.collect().await.unwrap().to_bytes();
-        (bytes, count.load(Ordering::Relaxed))
+        let taken = sent.lock().map_or(0, |transit| transit.taken());
+        (bytes, taken)
     }
 
     #[tokio::test]

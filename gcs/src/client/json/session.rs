@@ -109,7 +109,7 @@ impl Client {
         }
         call.payload = chunk.payload.clone();
         let answer = self.run(&call.mutates(false)).await?;
-        progress(&answer, &request.name).map_err(certain)
+        progress(&answer, &request.name).map_err(Failed::certain)
     }
 
     /// Asks how far the store is.
@@ -126,7 +126,7 @@ impl Client {
         let call = self.session_call(session, &request.name, Method::PUT);
         let call = with_range(call, range).under(&request.preconditions);
         let answer = self.run(&call).await?;
-        progress(&answer, &request.name).map_err(certain)
+        progress(&answer, &request.name).map_err(Failed::certain)
     }
 
     /// Tells the store to forget the session, once. It says so with status 499, which is an error of its own kind.
@@ -144,13 +144,6 @@ impl Client {
         let mut call = Call::at(OPERATION, name.as_str(), method, session.uri.clone());
         call.secret = session.uri.query();
         call
-    }
-}
-
-fn certain(error: Error) -> Failed {
-    Failed {
-        error,
-        may_have_acted: false,
     }
 }
 

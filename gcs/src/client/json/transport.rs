@@ -5,7 +5,6 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
@@ -19,7 +18,8 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use super::config::{Pool, Timeouts};
 use super::connect::{self, Connector};
-use super::payload::{Outgoing, Payload};
+use super::deadline::{Deadline, moving, patience};
+use super::payload::{Outgoing, Payload, Sent};
 use crate::Cause;
 
 /// hyper takes no smaller buffer.
@@ -76,24 +76,27 @@ impl Http {
         }
     }
 
-    /// Sends one request and waits for the head of its answer, in no case beyond `deadline`.
+    /// Sends one request and waits for the head of its answer, in no case beyond `deadline`, which is put off by the
+    /// time in which the request's body moved.
     pub(super) async fn send(
         &self,
         outgoing: Sending<'_>,
         timeouts: &Timeouts,
-        deadline: Instant,
+        deadline: &mut Deadline,
     ) -> Result<Arrived, Lost> {
-        let slot = timeout_at(deadline, Arc::clone(&self.slots).acquire_owned()).await;
+        let slot = timeout_at(deadline.end(), Arc::clone(&self.slots).acquire_owned()).await;
         let Ok(Ok(slot)) = slot else {
             return Err(Lost::new(Cause::Busy, "all connections are in use"));
         };
-        let sent = Arc::new(AtomicU64::new(0));
+        let sent = Sent::default();
         let length = outgoing.payload.len();
         let request = outgoing.request(&sent);
         let answer = self
-            .wait(request, length, &sent, timeouts, deadline)
-            .await?;
-        let (head, body) = answer.into_parts();
+            .wait(request, length, &sent, timeouts, deadline.end())
+            .await;
+        let transit = *sent.lock();
+        deadline.put_off(moving(transit, length, Instant::now()));
+        let (head, body) = answer?.into_parts();
         Ok(Arrived {
             status: head.status,
             headers: head.headers,
@@ -105,38 +108,28 @@ impl Http {
         })
     }
 
-    /// Waits for the answer's head: as long as the request's body of `length` bytes moves, and then for one
-    /// `first_byte`.
+    /// Waits for the answer's head as long as [`patience`] says, which grows while the body of `length` bytes moves.
     async fn wait(
         &self,
         request: Request<Outgoing>,
         length: u64,
-        sent: &AtomicU64,
+        sent: &Sent,
         timeouts: &Timeouts,
-        deadline: Instant,
+        end: Instant,
     ) -> Result<http::Response<Incoming>, Lost> {
+        let start = Instant::now();
+        let limit = || patience(*sent.lock(), length, start, end, timeouts);
         let mut answer = std::pin::pin!(self.client.request(request));
-        let mut seen = 0;
         loop {
-            let limit = if (1..length).contains(&seen) {
-                timeouts.idle
-            } else {
-                timeouts.first_byte
-            };
-            let step = deadline.min(Instant::now() + limit);
-            match timeout_at(step, &mut answer).await {
+            // The body may begin to move at any time, and then the limit is another.
+            let look = limit().min(Instant::now() + timeouts.idle);
+            match timeout_at(look, &mut answer).await {
                 Ok(Ok(answer)) => return Ok(answer),
                 Ok(Err(error)) => return Err(Lost::from(&error)),
-                Err(_) if step == deadline => {
-                    return Err(Lost::new(Cause::TimedOut, "no answer before the deadline"));
+                Err(_) if limit() <= look => {
+                    return Err(Lost::silent("no answer", look - start));
                 }
-                Err(_) => {
-                    let now = sent.load(Ordering::Relaxed);
-                    if now == seen {
-                        return Err(Lost::silent("no answer", limit));
-                    }
-                    seen = now;
-                }
+                Err(_) => {}
             }
         }
     }
@@ -151,7 +144,7 @@ pub(super) struct Sending<'a> {
 }
 
 impl Sending<'_> {
-    fn request(self, sent: &Arc<AtomicU64>) -> Request<Outgoing> {
+    fn request(self, sent: &Sent) -> Request<Outgoing> {
         let mut request = Request::new(self.payload.outgoing(sent));
         *request.method_mut() = self.method.clone();
         *request.uri_mut() = self.uri.clone();

@@ -52,8 +52,11 @@ impl Courier {
         let mut patience = Patience::new(&self.client);
         let mut may_have_acted = false;
         loop {
-            let session = self.session().await.map_err(certain)?;
+            let session = self.session().await.map_err(Failed::certain)?;
             let sent = self.client.send_chunk(&session, &self.request, &rest).await;
+            if let Err(failed) = &sent {
+                patience.deadline += failed.moving;
+            }
             let (progress, error) = match sent {
                 Err(failed) if failed.error.kind == Kind::Unavailable => {
                     // Only the last chunk publishes; asking with the total may do it as well.
@@ -78,11 +81,11 @@ impl Courier {
             };
             if stored < chunk.offset {
                 let error = self.error(Kind::Gone, "the store lost bytes that it had");
-                return Err(certain(error));
+                return Err(Failed::certain(error));
             }
             if stored > chunk.end() {
                 let error = self.error(Kind::Corrupt, "the store has more than was sent");
-                return Err(certain(error));
+                return Err(Failed::certain(error));
             }
             if stored == chunk.end() && chunk.last.is_none() {
                 return Ok(None);
@@ -126,13 +129,6 @@ impl Courier {
 /// A session answers 404 or 410 when it is over.
 fn is_gone(error: &Error) -> bool {
     matches!(error.kind, Kind::Gone | Kind::NotFound)
-}
-
-fn certain(error: Error) -> Failed {
-    Failed {
-        error,
-        may_have_acted: false,
-    }
 }
 
 /// How much longer a chunk that does not move is tried.
@@ -183,8 +179,8 @@ impl<'a> Patience<'a> {
         let pause = retry::pause(policy, &error, self.futile, self.client.noise.next());
         if self.futile >= policy.attempts || Instant::now() + pause >= self.deadline {
             return Err(Failed {
-                error,
                 may_have_acted,
+                ..Failed::certain(error)
             });
         }
         sleep(pause).await;
