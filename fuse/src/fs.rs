@@ -39,6 +39,7 @@ use crate::errno::{Error, Result};
 use crate::handle::writer::{Workshop, WorkshopConfig, Writer};
 use crate::inode::{Ino, Table};
 use crate::names;
+use crate::version;
 
 pub use attr::{Attr, Entry, Kind};
 pub use config::FsConfig;
@@ -213,12 +214,19 @@ impl Fs {
     /// what somebody else has replaced.
     fn adopt(&self, ino: Ino, writer: &Writer) {
         let view = writer.view();
-        if let Some(base) = view.base.filter(|_| !view.failed) {
-            self.set_object(ino, base);
+        match view.base {
+            Some(base) if !view.failed => self.set_object(ino, base),
+            // A new file could not be put where it was thought that there is none: there may be one.
+            None if view.failed => {
+                let mut table = self.table.lock();
+                let parent = table.get(ino).map(|inode| inode.parent);
+                parent.inspect(|parent| table.doubt_absence(*parent));
+            }
+            Some(_) | None => {}
         }
     }
 
-    /// Takes in what this mount has just made of a file's object. Open readers go on with it.
+    /// Takes in what this mount has made of a file's object, unless something newer is known. Open readers go on with it.
     fn set_object(&self, ino: Ino, object: Arc<Object>) {
         let mut table = self.table.lock();
         let Some(inode) = table.get_mut(ino) else {
@@ -227,9 +235,8 @@ impl Fs {
         let Some(file) = inode.file_mut() else {
             return;
         };
-        let version = |object: &Object| (object.generation, object.metageneration);
         let have = file.object.as_deref();
-        if have.is_some_and(|have| version(have) == version(&object) && have.name == object.name) {
+        if have.is_some_and(|have| have == &*object || version::is_older(&object, have)) {
             return;
         }
         let same = have.is_some_and(|h| h.generation == object.generation && h.name == object.name);

@@ -108,6 +108,15 @@ impl Inode {
         }
     }
 
+    /// The directory, if it is one.
+    #[must_use]
+    pub fn dir_mut(&mut self) -> Option<&mut Dir> {
+        match &mut self.body {
+            Body::Dir(dir) => Some(dir),
+            Body::File(_) => None,
+        }
+    }
+
     /// The file, if it is one.
     #[must_use]
     pub fn file(&self) -> Option<&File> {

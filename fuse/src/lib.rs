@@ -16,6 +16,9 @@ pub mod inode;
 pub mod metadata;
 pub mod names;
 pub mod session;
+#[cfg(test)]
+mod slow_store;
+mod version;
 
 pub use errno::{Error, Result};
 pub use fs::{Fs, FsConfig, Unsaved};

@@ -15,6 +15,8 @@ use gcsmount_gcs::store::ListPage;
 use gcsmount_gcs::{Object, ObjectName};
 use nix::errno::Errno;
 
+use crate::version;
+
 /// The longest name of a directory entry in bytes: `NAME_MAX`, which programs size their buffers by.
 pub const NAME_MAX: usize = 255;
 
@@ -31,6 +33,19 @@ pub enum Node {
     Dir,
     /// An object: a file or a symbolic link.
     File(Arc<Object>),
+}
+
+impl Node {
+    /// What a name stands for of which `found` was said after, or while, this was known.
+    #[must_use]
+    pub fn followed_by(&self, found: Self) -> Self {
+        match (self, found) {
+            (Self::File(known), Self::File(found)) => {
+                Self::File(version::newest(found, Some(known)))
+            }
+            (Self::Dir | Self::File(_), found) => found,
+        }
+    }
 }
 
 /// One directory entry.

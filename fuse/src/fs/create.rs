@@ -97,7 +97,7 @@ impl Fs {
             Some(Found::Absent | Found::Unknown(_)) | None if !ask => Ok(None),
             Some(Found::Absent | Found::Unknown(_)) | None => {
                 match self.stat(object.as_str()).await? {
-                    Some(_) => Err(Error::of(Errno::EEXIST)),
+                    Some(_) => Err(self.taken(parent, Error::of(Errno::EEXIST))),
                     None => Ok(None),
                 }
             }
@@ -111,7 +111,8 @@ impl Fs {
     pub async fn mknod(&self, parent: Ino, name: &OsStr) -> Result<Entry> {
         let (name, object) = self.free_place(parent, name, "")?;
         let attributes = metadata::next_attributes(None, SystemTime::now());
-        let object = self.put_new(object, attributes, Bytes::new()).await?;
+        let put = self.put_new(parent, object, attributes, Bytes::new());
+        let object = put.await?;
         self.enter_new(parent, &name, Node::File(object))
     }
 
@@ -121,8 +122,8 @@ impl Fs {
     /// `EEXIST`; those of [`crate::names::creatable`]; the store's.
     pub async fn mkdir(&self, parent: Ino, name: &OsStr) -> Result<Entry> {
         let (name, object) = self.free_place(parent, name, "/")?;
-        self.put_new(object, Attributes::default(), Bytes::new())
-            .await?;
+        let put = self.put_new(parent, object, Attributes::default(), Bytes::new());
+        put.await?;
         let entry = self.enter_new(parent, &name, Node::Dir)?;
         self.table.lock().listed_empty(entry.attr.ino);
         Ok(entry)
@@ -137,7 +138,8 @@ impl Fs {
         let (name, object) = self.free_place(parent, name, "")?;
         let attributes = metadata::symlink_attributes(target, SystemTime::now());
         let content = Bytes::copy_from_slice(target.as_bytes());
-        let object = self.put_new(object, attributes, content).await?;
+        let put = self.put_new(parent, object, attributes, content);
+        let object = put.await?;
         self.enter_new(parent, &name, Node::File(object))
     }
 
@@ -151,8 +153,15 @@ impl Fs {
         }
     }
 
+    /// What is told of a name that is taken, although this mount did not know.
+    pub(super) fn taken(&self, parent: Ino, error: Error) -> Error {
+        self.table.lock().doubt_absence(parent);
+        error.answered_as(Errno::EEXIST)
+    }
+
     async fn put_new(
         &self,
+        parent: Ino,
         name: ObjectName,
         attributes: Attributes,
         content: Bytes,
@@ -168,9 +177,7 @@ impl Fs {
             .await
         {
             Ok(object) => Ok(Arc::new(object)),
-            Err(error) if error.kind == Kind::Precondition => {
-                Err(Error::from(error).answered_as(Errno::EEXIST))
-            }
+            Err(error) if error.kind == Kind::Precondition => Err(self.taken(parent, error.into())),
             Err(error) => Err(error.into()),
         }
     }

@@ -14,7 +14,7 @@ use super::{Fs, Place};
 use crate::errno::{Error, Result};
 use crate::inode::{Found, Ino, Table};
 use crate::names::{self, Node};
-use crate::{handle, metadata};
+use crate::{handle, metadata, version};
 
 /// What the store has under one name.
 #[derive(Debug)]
@@ -98,7 +98,7 @@ impl Fs {
         let ino = match answer.node(&place.name) {
             Some(node) => table.learn(parent, &place.name, node, begun),
             None => {
-                table.learn_absent(parent, &place.name);
+                table.learn_absent(parent, &place.name, begun);
                 table.child(parent, &place.name).map(|inode| inode.ino)
             }
         };
@@ -209,7 +209,7 @@ impl Fs {
         Ok((self.attr_of(inode), self.ttl_of(inode)))
     }
 
-    /// Asks the store about a file that has a name, and takes the answer in.
+    /// Asks the store about a file that has a name, takes the answer in, and returns the newest that is known then.
     pub(super) async fn refresh(&self, ino: Ino) -> Result<Arc<Object>> {
         let (parent, name, object) = {
             let table = self.table.lock();
@@ -223,17 +223,30 @@ impl Fs {
         let begun = Instant::now();
         let found = self.stat(&object).await?.map(Arc::new);
         let mut table = self.table.lock();
+        let here = table
+            .get(ino)
+            .filter(|inode| inode.linked && inode.parent == parent && inode.name == name)
+            .is_some_and(|_| {
+                let now = self.object_path(&table, parent, &name);
+                now.is_ok_and(|now| now == object)
+            });
         match found {
+            // What was asked about has another name by now, or none.
+            _ if !here => {}
             Some(object) => {
                 table.learn(parent, &name, Node::File(object.clone()), begun);
-                Ok(object)
+                let file = table.get(ino).and_then(|inode| inode.file());
+                let known = file.and_then(|file| file.object.as_ref());
+                return Ok(version::newest(object, known));
             }
-            None => {
-                table.learn_absent(parent, &name);
-                // The kernel looks the name up anew on this one, and then finds what there is.
-                Err(Error::of(Errno::ESTALE))
-            }
+            None => table.learn_absent(parent, &name, begun),
         }
+        // A publication or a rename may have come between.
+        let known = table.get(ino).filter(|inode| inode.linked);
+        let known = known.filter(|inode| inode.checked.is_some_and(|at| at > begun));
+        let known = known.and_then(|inode| inode.file()?.object.clone());
+        // The kernel looks the name up anew on this one, and then finds what there is.
+        known.ok_or(Error::of(Errno::ESTALE))
     }
 
     /// The live object of a file that nobody writes: as known, if that is fresh.

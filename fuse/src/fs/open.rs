@@ -13,6 +13,7 @@ use crate::handle::reader::Reader;
 use crate::handle::writer::Writer;
 use crate::inode::{Ino, Table};
 use crate::metadata;
+use crate::version;
 
 /// What a handle may do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -162,20 +163,25 @@ impl Fs {
             return Ok(writer);
         }
         let live = self.refresh(ino).await?;
-        let mtime = metadata::mtime(&live);
-        let (writer, is_new) = {
+        let (writer, met) = {
             let mut table = self.table.lock();
             let inode = table.get_mut(ino).ok_or(Error::of(Errno::ESTALE))?;
             let file = inode.file_mut().ok_or(Error::of(Errno::EISDIR))?;
+            // Another writer may have published, and left, since the store was asked.
+            let live = version::newest(live, file.object.as_ref());
             let is_new = file.writer.is_none();
             let writer = file
                 .writer
-                .get_or_insert_with(|| Writer::open(self.workshop.clone(), live.clone(), mtime))
+                .get_or_insert_with(|| {
+                    let mtime = metadata::mtime(&live);
+                    Writer::open(self.workshop.clone(), live.clone(), mtime)
+                })
                 .clone();
             file.writers += 1;
-            (writer, is_new)
+            (writer, (!is_new).then_some(live))
         };
-        if !is_new {
+        if let Some(live) = met {
+            let mtime = metadata::mtime(&live);
             writer.rebase(live, mtime).await;
         }
         Ok(writer)

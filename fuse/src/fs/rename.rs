@@ -118,13 +118,21 @@ impl Fs {
             Some(writer) => {
                 let moving =
                     writer.rename(|live| self.move_known(source.clone(), &target, live, ends.mode));
-                moving.await?
+                moving.await
             }
             None => {
                 let live = self.fresh_object(ends.ino).await?;
-                self.move_known(source, &target, live, ends.mode).await?
+                self.move_known(source, &target, live, ends.mode).await
             }
         };
+        let moved = moved.map_err(|error| match error.errno() {
+            Errno::EEXIST => self.taken(ends.new_parent, error),
+            _ => {
+                // Where it is gone, nobody is to believe in it any more.
+                self.table.lock().outdate(ends.ino);
+                error
+            }
+        })?;
         self.set_object(ends.ino, moved);
         let replaced = ends.target.and_then(|target| self.writer_of(target));
         self.table

@@ -1,5 +1,6 @@
 //! The file system without a kernel: verbs over a bucket in memory.
 
 mod kit;
+mod knowledge;
 mod names;
 mod writes;

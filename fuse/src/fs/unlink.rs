@@ -31,21 +31,21 @@ impl Fs {
             (place, file.writer.clone())
         };
         let object = parse(&place)?;
-        match writer {
+        let deleted = match writer {
             Some(writer) => {
-                let deleted = writer.unlink(|_| self.delete(&object));
-                deleted.await?;
-            }
-            None => {
-                let deleted = self.delete(&object).await;
-                if deleted.as_ref().is_err_and(|e| e.errno() == Errno::ENOENT) {
-                    self.table.lock().learn_absent(parent, &place.name);
+                let deleted = writer.unlink(|_| self.delete(&object)).await;
+                if is_gone(&deleted) {
+                    // Somebody else was first. What was written here could not be published any more.
+                    writer.replaced().await;
                 }
-                deleted?;
+                deleted
             }
+            None => self.delete(&object).await,
+        };
+        if deleted.is_ok() || is_gone(&deleted) {
+            self.table.lock().remove(parent, &place.name);
         }
-        self.table.lock().remove(parent, &place.name);
-        Ok(())
+        deleted
     }
 
     pub(super) async fn delete(&self, object: &ObjectName) -> Result<()> {
@@ -121,6 +121,12 @@ impl Fs {
             result => result,
         }
     }
+}
+
+/// Whether an answer proves that there is no such object.
+pub(super) fn is_gone<T>(answer: &Result<T>) -> bool {
+    let error = answer.as_ref().err();
+    error.is_some_and(|error| error.kind() == Some(Kind::NotFound))
 }
 
 /// Whether a directory has files that the bucket does not know of yet.

@@ -6,11 +6,12 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::{Duration, SystemTime};
 
-use gcsmount_gcs::{Generation, Object};
+use gcsmount_gcs::Generation;
 use tokio::time::Instant;
 
 use super::{Body, Dir, File, Ino, Inode, Known};
 use crate::names::Node;
+use crate::version;
 
 /// Inodes that wait to be announced as outdated. Beyond, the time to live has to do.
 const OUTDATED: usize = 1024;
@@ -210,7 +211,10 @@ impl Table {
     pub fn learn(&mut self, parent: Ino, name: &str, node: Node, checked: Instant) -> Option<Ino> {
         let shelf = self.get(parent)?.dir()?.shelf;
         let name: Arc<str> = name.into();
-        self.known.take(shelf, &name);
+        let node = match self.known.take(shelf, &name) {
+            Some((known, _)) => known.followed_by(node),
+            None => node,
+        };
         if let Some(ino) = self.names.get(&(parent, name.clone())).copied() {
             let inode = self.inodes.get_mut(&ino)?;
             let before = inode.content();
@@ -235,21 +239,45 @@ impl Table {
             self.learn(parent, name, node, checked);
             return;
         }
+        let node = match self.known.take(shelf, name) {
+            Some((known, _)) => known.followed_by(node),
+            None => node,
+        };
         self.put_aside(shelf, name, node, checked);
     }
 
-    /// Takes in that the store does not have a name. What a writer holds stays.
-    pub fn learn_absent(&mut self, parent: Ino, name: &str) {
+    /// Takes in that the store did not have a name when it was asked at `asked`. What a writer holds stays, and so does
+    /// what has been confirmed by a later question, or by a publication since.
+    pub fn learn_absent(&mut self, parent: Ino, name: &str, asked: Instant) {
         let Some(shelf) = self.get(parent).and_then(Inode::dir).map(|dir| dir.shelf) else {
             return;
         };
-        self.known.take(shelf, &name.into());
+        let name: Arc<str> = name.into();
+        if let Some((node, checked)) = self.known.take(shelf, &name)
+            && checked > asked
+        {
+            self.put_aside(shelf, &name, node, checked);
+        }
         let gone = self
-            .child(parent, name)
+            .child(parent, &name)
             .filter(|inode| !inode.has_writer() && !inode.is_local())
+            .filter(|inode| inode.checked.is_none_or(|checked| checked <= asked))
             .map(|inode| inode.ino);
         if let Some(ino) = gone {
             self.unlink(ino);
+            // Answers to questions from before may still say that it is there.
+            if let Some(dir) = self.get_mut(parent).and_then(Inode::dir_mut) {
+                dir.changes += 1;
+            }
+        }
+    }
+
+    /// Takes in proof that a name is there which this mount did not know of: no listing of its directory that has been
+    /// begun so far can say that a name is absent.
+    pub fn doubt_absence(&mut self, parent: Ino) {
+        if let Some(dir) = self.get_mut(parent).and_then(Inode::dir_mut) {
+            dir.changes += 1;
+            dir.listed = None;
         }
     }
 
@@ -265,8 +293,8 @@ impl Table {
 
     /// Makes an inode for a name that this mount has just given to something new.
     pub fn create(&mut self, parent: Ino, name: &str, body: Body) -> Option<Ino> {
-        self.changed(parent)?;
-        self.learn_absent(parent, name);
+        let shelf = self.changed(parent)?;
+        self.known.take(shelf, &name.into());
         if let Some(old) = self.child(parent, name).map(|inode| inode.ino) {
             self.unlink(old);
         }
@@ -531,13 +559,9 @@ impl Inode {
         match (&mut self.body, node) {
             (Body::Dir(_), Node::Dir) => {}
             (Body::File(file), Node::File(object)) => {
-                let newer = file
-                    .object
-                    .as_ref()
-                    .is_none_or(|have| is_newer(have, object));
-                // A writer's publication is what it says it is; the answer may be from before.
-                if !file.has_writer() && newer {
-                    file.object = Some(object.clone());
+                // A writer's publication is what it says it is.
+                if !file.has_writer() {
+                    file.object = Some(version::newest(object.clone(), file.object.as_ref()));
                 }
             }
             (Body::File(file), Node::Dir) if file.has_writer() => {}
@@ -546,12 +570,6 @@ impl Inode {
         self.checked = self.checked.max(Some(checked));
         true
     }
-}
-
-/// Answers can overtake each other; generations and metagenerations of one object only grow.
-fn is_newer(have: &Object, found: &Object) -> bool {
-    let order = |object: &Object| (object.generation, object.metageneration);
-    order(found) >= order(have) || have.name != found.name
 }
 
 impl Dir {

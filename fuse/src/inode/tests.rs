@@ -168,6 +168,45 @@ fn an_older_answer_does_not_undo_a_newer_one() {
 }
 
 #[test]
+fn an_older_answer_does_not_undo_what_was_put_aside() {
+    let mut table = table();
+    let name: Arc<str> = "f".into();
+    table.note(Ino::ROOT, &name, Node::File(object("f", 5)), Instant::now());
+    table.note(Ino::ROOT, &name, Node::File(object("f", 4)), Instant::now());
+    let ino = looked_up(&mut table, Ino::ROOT, "f", Node::File(object("f", 3)));
+    assert_eq!(generation_of(&table, ino), Generation(5));
+}
+
+#[tokio::test(start_paused = true)]
+async fn absence_from_before_a_confirmation_does_not_count() {
+    let mut table = table();
+    let asked = Instant::now();
+    advance(Duration::from_secs(1)).await;
+    let ino = looked_up(&mut table, Ino::ROOT, "f", file("f"));
+    table.note(Ino::ROOT, &"g".into(), file("g"), Instant::now());
+    for name in ["f", "g"] {
+        table.learn_absent(Ino::ROOT, name, asked);
+        assert!(matches!(table.find(Ino::ROOT, name), Some(Found::Inode(_))));
+    }
+    table.learn_absent(Ino::ROOT, "f", Instant::now());
+    assert!(!table.get(ino).unwrap().linked);
+    // An answer that still has it is from a question of before, and is told by the change.
+    assert_eq!(table.find(Ino::ROOT, "f"), Some(Found::Unknown(1)));
+}
+
+#[test]
+fn proof_that_a_name_exists_ends_the_belief_in_a_listing() {
+    let mut table = table();
+    table.listed(Ino::ROOT, Instant::now(), 0);
+    assert_eq!(table.find(Ino::ROOT, "new"), Some(Found::Absent));
+    let begun = Instant::now();
+    table.doubt_absence(Ino::ROOT);
+    // Nor does a listing that is under way bring it back.
+    table.listed(Ino::ROOT, begun, 0);
+    assert_eq!(table.find(Ino::ROOT, "new"), Some(Found::Unknown(1)));
+}
+
+#[test]
 fn a_name_that_became_something_else_is_another_inode() {
     let mut table = table();
     let ino = looked_up(&mut table, Ino::ROOT, "x", file("x"));
@@ -187,8 +226,8 @@ fn what_is_gone_is_unlinked_unless_it_is_ours_alone() {
     let published = looked_up(&mut table, Ino::ROOT, "p", file("p"));
     let local = Body::File(File::default());
     let local = table.create(Ino::ROOT, "l", local).unwrap();
-    table.learn_absent(Ino::ROOT, "p");
-    table.learn_absent(Ino::ROOT, "l");
+    table.learn_absent(Ino::ROOT, "p", Instant::now());
+    table.learn_absent(Ino::ROOT, "l", Instant::now());
     assert!(!table.get(published).unwrap().linked);
     assert!(table.get(local).unwrap().linked);
 }

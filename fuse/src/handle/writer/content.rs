@@ -13,6 +13,7 @@ use super::stream::Stream;
 use super::{Place, View, Workshop};
 use crate::errno::{Error, Result};
 use crate::handle::reader::Reader;
+use crate::version;
 
 /// Up to this size, a published file that is appended to is fetched and written anew: two calls and one object without
 /// parts, where a tail costs three calls. Also the most that a file which is open and published keeps in memory.
@@ -120,8 +121,15 @@ impl State {
         self.failed.clone().map_or(Ok(()), Err)
     }
 
-    /// Takes in a new base that has all of the content.
+    /// Takes in a new base that has all of the content, unless it is of another file or from before the one that is
+    /// known: an answer may arrive after a later publication, or after a rename.
     pub(super) fn rebase(&mut self, base: Arc<Object>, mtime: SystemTime) {
+        let known = self.base.as_deref();
+        if self.name.as_ref() != Some(&base.name)
+            || known.is_some_and(|known| version::is_older(&base, known))
+        {
+            return;
+        }
         self.base = Some(base);
         self.mtime = mtime;
         self.reader = None;

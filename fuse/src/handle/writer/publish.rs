@@ -147,12 +147,9 @@ impl State {
         request: &WriteRequest,
         tail: Object,
     ) -> gcsmount_gcs::Result<Object> {
-        let source = |object: &Object| ComposeSource {
-            name: object.name.clone(),
-            generation: Some(object.generation),
-        };
-        let mut sources: Vec<_> = self.base.as_deref().map(source).into_iter().collect();
-        sources.push(source(&tail));
+        let base = self.base.as_deref().map(ComposeSource::from);
+        let mut sources: Vec<_> = base.into_iter().collect();
+        sources.push(ComposeSource::from(&tail));
         let composed = workshop
             .call(workshop.store.compose(request, &sources))
             .await;
