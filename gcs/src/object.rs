@@ -65,6 +65,40 @@ pub struct Object {
     pub attributes: Attributes,
 }
 
+/// What tells one content from another without reading it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Digest {
+    /// Length in bytes.
+    pub size: u64,
+    /// CRC32C (Castagnoli).
+    pub crc32c: u32,
+}
+
+impl Digest {
+    /// Of no bytes.
+    pub const EMPTY: Self = Self { size: 0, crc32c: 0 };
+
+    /// Of the stored bytes of `object`, where the store tells their checksum.
+    #[must_use]
+    pub fn of(object: &Object) -> Option<Self> {
+        let size = object.size;
+        object.crc32c.map(|crc32c| Self { size, crc32c })
+    }
+
+    /// Of this content with `next` behind it; `None` where this machine cannot count that far.
+    #[must_use]
+    pub fn then(self, next: Self) -> Option<Self> {
+        Some(Self {
+            size: self.size.checked_add(next.size)?,
+            crc32c: crc32c::crc32c_combine(
+                self.crc32c,
+                next.crc32c,
+                usize::try_from(next.size).ok()?,
+            ),
+        })
+    }
+}
+
 /// What a writer may say of an object besides its bytes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Attributes {
@@ -98,4 +132,27 @@ pub struct Bucket {
     /// Whether access goes by IAM alone (uniform bucket-level access), which federated identities depend on; `None`
     /// where the identity may not read it.
     pub uniform_access: Option<bool>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn digests_join_as_their_contents_do() {
+        let of = |bytes: &[u8]| Digest {
+            size: bytes.len() as u64,
+            crc32c: crc32c::crc32c(bytes),
+        };
+        let parts: [&[u8]; 4] = [b"one ", b"", b"two", &[0; 1000]];
+        let joined = parts
+            .iter()
+            .try_fold(Digest::EMPTY, |joined, part| joined.then(of(part)));
+        assert_eq!(joined, Some(of(&parts.concat())));
+        let endless = Digest {
+            size: u64::MAX,
+            crc32c: 0,
+        };
+        assert_eq!(of(b"x").then(endless), None);
+    }
 }

@@ -15,7 +15,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use futures_util::stream::BoxStream;
 
-use crate::object::{Attributes, Bucket};
+use crate::object::{Attributes, Bucket, Digest};
 use crate::{Generation, Metageneration, Object, ObjectName, Result};
 
 /// What must be true of the live object for a call to act. Empty: nothing.
@@ -133,6 +133,20 @@ pub struct ComposeSource {
     pub name: ObjectName,
     /// The content to take, which must be the live one.
     pub generation: Option<Generation>,
+    /// What the caller knows of that content; it must be true. It costs nothing and settles what became of a compose
+    /// whose answer was lost, also where the target is a source that the compose itself has replaced.
+    pub known: Option<Digest>,
+}
+
+impl From<&Object> for ComposeSource {
+    /// This generation of the object and no other.
+    fn from(object: &Object) -> Self {
+        Self {
+            name: object.name.clone(),
+            generation: Some(object.generation),
+            known: Digest::of(object),
+        }
+    }
 }
 
 /// A rename or a copy inside the bucket.
@@ -248,7 +262,8 @@ pub trait Store: Debug + Send + Sync + 'static {
     /// `NotFound`, `Precondition`, `Held`.
     async fn delete(&self, name: &ObjectName, preconditions: &Preconditions) -> Result<()>;
 
-    /// Makes the bytes of 1 to 32 sources, in order, the live content of the target, in one step. The target may be a source.
+    /// Makes the bytes of 1 to 32 sources, in order, the live content of the target, in one step. The target may be a
+    /// source; then [`ComposeSource::known`] is what makes a lost answer no unknown outcome.
     ///
     /// # Errors
     /// `NotFound` for a missing source, `Precondition` for the target or a source's generation, `Invalid` for a wrong

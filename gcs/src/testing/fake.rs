@@ -13,7 +13,7 @@ use futures_util::stream;
 use parking_lot::Mutex;
 
 use super::{Calls, Method, listing};
-use crate::object::{Attributes, Bucket};
+use crate::object::{Attributes, Bucket, Digest};
 use crate::store::{
     ClockOffset, ComposeSource, ListPage, ListRequest, Patch, Preconditions, Read, ReadRequest,
     Store, TransferRequest, Upload, WriteRequest,
@@ -410,6 +410,10 @@ impl Store for FakeStore {
                     ..Preconditions::default()
                 };
                 let entry = state.entry(&source.name, &preconditions)?;
+                let pinned = source.known.filter(|_| source.generation.is_some());
+                if pinned.is_some_and(|known| Digest::of(&entry.object) != Some(known)) {
+                    return Err(Kind::Invalid);
+                }
                 bytes.extend_from_slice(&entry.bytes);
                 components += entry.object.component_count.unwrap_or(1);
             }
@@ -536,6 +540,21 @@ mod tests {
     #[tokio::test]
     async fn fake_keeps_the_contract() {
         contract::run_all(|| async { Arc::new(FakeStore::new()) as Arc<dyn Store> }).await;
+    }
+
+    #[tokio::test]
+    async fn a_source_that_is_known_wrongly_is_told() {
+        let store = FakeStore::new();
+        let object = store.put("o", "body");
+        let request = WriteRequest {
+            name: ObjectName::parse("p").unwrap(),
+            attributes: Attributes::default(),
+            preconditions: Preconditions::absent(),
+        };
+        let mut source = ComposeSource::from(&object);
+        source.known = Some(Digest::EMPTY);
+        let error = store.compose(&request, &[source]).await.unwrap_err();
+        assert_eq!((error.kind, store.bytes("p")), (Kind::Invalid, None));
     }
 
     #[tokio::test]

@@ -1,11 +1,11 @@
 //! Mutations and their lost answers: counted at the server, so that "once" is seen and not assumed.
 
-use gcsmount_gcs::object::Attributes;
+use gcsmount_gcs::object::{Attributes, Digest};
 use gcsmount_gcs::store::{ComposeSource, Patch, Preconditions, TransferRequest};
 use gcsmount_gcs::{Cause, Generation, Kind, Metageneration, Store};
 
 use crate::script::{
-    Server, Step, answer, json, name, object, object_named, refusal, refusal_with, write,
+    Server, Step, answer, config, json, name, object, object_named, refusal, refusal_with, write,
 };
 
 const NONE: Preconditions = Preconditions {
@@ -337,6 +337,19 @@ fn source(object: &str) -> ComposeSource {
     ComposeSource {
         name: name(object),
         generation: Some(Generation(3)),
+        known: None,
+    }
+}
+
+/// A source that the caller knows to hold `content`.
+fn known(object: &str, generation: i64, content: &[u8]) -> ComposeSource {
+    ComposeSource {
+        name: name(object),
+        generation: Some(Generation(generation)),
+        known: Some(Digest {
+            size: content.len() as u64,
+            crc32c: crc32c::crc32c(content),
+        }),
     }
 }
 
@@ -368,7 +381,65 @@ async fn a_lost_compose_is_known_by_its_checksum() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lost_append_stays_unknown() {
+async fn a_source_that_was_replaced_proves_nothing() {
+    let server = Server::new([
+        Step::Lost,
+        refusal(412, "conditionNotMet"),
+        json(object_named("a", 4, b"one")),
+        json(object_named("b", 3, b"two")),
+    ]);
+    let sources = [source("a"), source("b")];
+    let result = server.store().compose(&write("o", at(7)), &sources).await;
+    assert_eq!(result.unwrap_err().kind, Kind::Unavailable);
+    server.seen();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lost_append_is_known_by_what_was_appended_to() {
+    let append = |server: &Server| {
+        let store = server.store();
+        async move {
+            let sources = [known("o", 7, b"base "), known("t", 3, b"tail")];
+            store.compose(&write("o", at(7)), &sources).await
+        }
+    };
+    // What the repetition meets, what is live then, and what the caller hears.
+    let echo = || refusal(412, "conditionNotMet");
+    let gone = || refusal(404, "notFound");
+    let done = || json(object(8, b"base tail"));
+    for (echo, live, heard) in [
+        (echo(), done(), Ok(Generation(8))),
+        (gone(), done(), Ok(Generation(8))),
+        (echo(), json(object(9, b"other")), Err(Kind::Precondition)),
+        (echo(), gone(), Err(Kind::Precondition)),
+        (echo(), refusal(403, "forbidden"), Err(Kind::Unavailable)),
+    ] {
+        let server = Server::new([Step::Lost, echo, live]);
+        let result = append(&server).await;
+        assert_eq!(
+            result.map(|o| o.generation).map_err(|error| error.kind),
+            heard
+        );
+        assert_eq!(server.seen()[2].target, "/storage/v1/b/bkt/o/o");
+    }
+
+    // The base is still there: the compose did not happen, is repeated, and does.
+    let server = Server::new([refusal(503, "backendError"), done()]);
+    assert_eq!(append(&server).await.unwrap().generation, Generation(8));
+    server.seen();
+
+    // It never happens: a failure, and no unknown outcome.
+    let attempts = config(None).retry.attempts as usize;
+    let server = Server::new((0..attempts).map(|_| Step::Lost));
+    server.then([json(object(7, b"base "))]);
+    let error = append(&server).await.unwrap_err();
+    assert_eq!(error.kind, Kind::Unavailable);
+    assert!(!error.message.contains("unknown"), "{error}");
+    server.seen();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lost_append_to_what_nobody_knows_stays_unknown() {
     let server = Server::new([Step::Lost, refusal(412, "conditionNotMet")]);
     let result = server
         .store()
@@ -391,7 +462,7 @@ async fn a_412_without_precondition_is_a_denial() {
 #[tokio::test(start_paused = true)]
 async fn every_request_says_who_and_for_whom() {
     let server = Server::new([json(object(7, b"x"))]);
-    let mut config = crate::script::config(None);
+    let mut config = config(None);
     config.billing_project = Some("payer".to_owned());
     config.user_agent = "tester/1".to_owned();
     server.store_with(config).stat(&name("o")).await.unwrap();

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use futures_util::StreamExt;
 use gcsmount_emulator::{Auth, Config as EmulatorConfig, Emulator, FaultAction, FaultRule};
 use gcsmount_gcs::client::json::{Config, Http, JsonStore, Pool, Retry, Timeouts};
-use gcsmount_gcs::store::{Preconditions, TransferRequest};
+use gcsmount_gcs::store::{ComposeSource, Preconditions, TransferRequest};
 use gcsmount_gcs::testing::contract;
 use gcsmount_gcs::{BucketName, Kind, Store};
 use google_cloud_auth::credentials::Credentials;
@@ -141,6 +141,14 @@ async fn mutations_have_one_effect_though_the_answer_is_lost() {
             store.stat(&name("old")).await.unwrap_err().kind,
             Kind::NotFound
         );
+
+        let (_emulator, store) = struck("storage.objects.compose", action.clone()).await;
+        let old = store.stat(&name("old")).await.unwrap();
+        let onto_itself = write("old", Preconditions::generation(old.generation));
+        let twice = [&old, &old].map(ComposeSource::from);
+        let appended = store.compose(&onto_itself, &twice).await.unwrap();
+        assert_eq!(appended.size, 6, "{action:?}");
+        assert_eq!(store.stat(&name("old")).await.unwrap(), appended);
 
         let (_emulator, store) = struck("storage.objects.move", action.clone()).await;
         let source = store.stat(&name("old")).await.unwrap();

@@ -14,12 +14,9 @@ use nix::errno::Errno;
 
 use super::content::{Content, State};
 use super::staged::Staged;
-use super::{Workshop, overdue};
+use super::{PIECE, Workshop, overdue};
 use crate::errno::{Error, Result};
 use crate::metadata;
-
-/// Bytes of a staged file that are read and handed over at a time.
-const PIECE: usize = 1 << 20;
 
 /// What is asked of the store to make the next generation behind `base`.
 pub(super) fn request(name: ObjectName, base: Option<&Object>, mtime: SystemTime) -> WriteRequest {
@@ -91,9 +88,8 @@ impl State {
                 let bytes = memory.lend();
                 let put = match memory.start {
                     0 => {
-                        workshop
-                            .call(workshop.store.write(&request, bytes.clone()))
-                            .await
+                        let write = workshop.store.write(&request, bytes.clone());
+                        workshop.send(bytes.len(), write).await
                     }
                     _ => self.put_tail(workshop, &request, bytes.clone()).await,
                 };
@@ -103,6 +99,8 @@ impl State {
                 Ok(put?)
             }
             Content::Staged(mut staged) => {
+                // Nobody may wait for memory while holding some.
+                self.let_reader_go();
                 let put = put_staged(workshop, &request, &staged).await;
                 staged.dirty = put.is_err();
                 self.content = Content::Staged(staged);
@@ -136,7 +134,9 @@ impl State {
         let tail = workshop
             .tail_request()
             .map_err(|_| overdue("the name of a tail is too long"))?;
-        let tail = workshop.call(workshop.store.write(&tail, bytes)).await?;
+        let size = bytes.len();
+        let write = workshop.store.write(&tail, bytes);
+        let tail = workshop.send(size, write).await?;
         self.join(workshop, request, tail).await
     }
 
@@ -184,16 +184,17 @@ async fn put_staged(
     request: &WriteRequest,
     staged: &Staged,
 ) -> Result<Object> {
-    // Waiting for a stream to end is waiting for progress: each of its steps has a deadline.
-    let _slot = workshop.streams.acquire().await;
+    // Let go of after the upload.
+    let _turn = workshop.put_turn().await?;
     let mut upload = workshop.call(workshop.store.upload(request)).await?;
     let mut at = 0;
     while at < staged.length {
         let piece = staged.read(at, PIECE).await?;
         at += piece.len() as u64;
-        workshop.call(upload.write(piece)).await?;
+        upload.write(piece).await?;
+        workshop.got_on();
     }
-    Ok(workshop.call(upload.finish()).await?)
+    Ok(upload.finish().await?)
 }
 
 /// Bytes of the base as they arrive.

@@ -8,7 +8,7 @@ use futures_util::future;
 
 use super::call::Failed;
 use super::client::Client;
-use crate::object::Attributes;
+use crate::object::{Attributes, Digest};
 use crate::store::{ComposeSource, Patch, Preconditions, TransferRequest, WriteRequest};
 use crate::{Error, Generation, Kind, Object, ObjectName, Result};
 
@@ -186,7 +186,7 @@ impl Client {
     }
 
     /// The target of a compose that may have acted, proved by the checksum of the sources joined. A compose onto one
-    /// of its sources has used that source up, and then the outcome stays unknown.
+    /// of its sources has used that source up, and then only the caller can know what it was.
     pub(super) async fn resolve_composed(
         &self,
         failed: Failed,
@@ -196,30 +196,35 @@ impl Client {
         if !failed.is_open() {
             return Err(failed.error);
         }
-        if sources.iter().any(|source| source.name == request.name) {
-            return Err(failed.unknown());
-        }
-        let looks = sources.iter().map(|source| self.stat(&source.name));
-        let Ok(sources) = future::try_join_all(looks).await else {
+        let digests = sources
+            .iter()
+            .map(|source| self.digest(source, &request.name));
+        let digests = future::join_all(digests).await;
+        let joined = digests
+            .into_iter()
+            .try_fold(Digest::EMPTY, |joined, digest| joined.then(digest?));
+        let Some(joined) = joined else {
             return Err(failed.unknown());
         };
-        let mut joined = (0_u64, 0_u32);
-        for source in &sources {
-            let (Some(crc32c), Ok(size)) = (source.crc32c, usize::try_from(source.size)) else {
-                return Err(failed.unknown());
-            };
-            joined = (
-                joined.0 + source.size,
-                crc32c::crc32c_combine(joined.1, crc32c, size),
-            );
-        }
         let sent = Sent {
             name: &request.name,
             base: request.preconditions.generation,
-            size: joined.0,
-            crc32c: joined.1,
+            size: joined.size,
+            crc32c: joined.crc32c,
             attributes: &request.attributes,
         };
         self.resolve_sent(failed, &sent).await
+    }
+
+    /// What a source of a compose onto `target` holds.
+    async fn digest(&self, source: &ComposeSource, target: &ObjectName) -> Option<Digest> {
+        if source.known.is_some() || source.name == *target {
+            return source.known;
+        }
+        let live = self.stat(&source.name).await.ok()?;
+        let same = source
+            .generation
+            .is_none_or(|taken| taken == live.generation);
+        Digest::of(&live).filter(|_| same)
     }
 }

@@ -102,6 +102,7 @@ fn source(object: &str) -> ComposeSource {
     ComposeSource {
         name: name(object),
         generation: None,
+        known: None,
     }
 }
 
@@ -134,15 +135,10 @@ pub(super) async fn compose_joins_in_order(store: Bucket) {
 
 pub(super) async fn compose_onto_a_source_appends(store: Bucket) {
     let base = store.put("log", "one ").await;
-    store.put("tail", "two").await;
+    let tail = store.put("tail", "two").await;
     let request = to("log", Preconditions::generation(base.generation));
-    let sources = [
-        ComposeSource {
-            name: name("log"),
-            generation: Some(base.generation),
-        },
-        source("tail"),
-    ];
+    let sources = [&base, &tail].map(ComposeSource::from);
+    assert!(sources.iter().all(|source| source.known.is_some()));
     let object = store.compose(&request, &sources).await.unwrap();
     assert!(object.generation > base.generation);
     assert_eq!(store.get("log").await.unwrap(), "one two");
@@ -157,6 +153,7 @@ pub(super) async fn compose_honours_preconditions(store: Bucket) {
     let other = ComposeSource {
         name: name("o"),
         generation: Some(Generation(object.generation.0 + 1)),
+        known: None,
     };
     let refused = store.compose(&to("p", ANY), &[other]).await;
     assert_eq!(kind(refused), Kind::Precondition);
