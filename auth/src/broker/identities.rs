@@ -3,6 +3,7 @@
 //! token's life. An identity that nobody holds any more is forgotten, its task ended.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use super::{Broker, BrokerConfig, Owner, Tuning};
@@ -14,16 +15,16 @@ use crate::sts::Endpoint;
 use crate::universe::Universe;
 
 /// What makes an identity another one. Deadlines do not: the first holder's count.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Key(Parts);
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, PartialEq, Eq, Hash)]
 enum Parts {
     Workload(Box<Workload>),
     Named(String),
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, PartialEq, Eq, Hash)]
 struct Workload {
     source: String,
     audience: Audience,
@@ -52,6 +53,19 @@ impl Key {
             boundary: config.boundary.clone(),
             universe: config.universe.clone(),
         })))
+    }
+}
+
+impl fmt::Debug for Key {
+    /// Without the source, whose key may hold one of a web server's.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            Parts::Workload(workload) => f
+                .debug_struct("Key")
+                .field("audience", &workload.audience)
+                .finish_non_exhaustive(),
+            Parts::Named(name) => f.debug_tuple("Key").field(name).finish(),
+        }
     }
 }
 

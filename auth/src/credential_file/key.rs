@@ -196,7 +196,7 @@ impl Exchange for Signed {
             ("grant_type", "urn:ietf:params:oauth:grant-type:jwt-bearer"),
             ("assertion", assertion.expose()),
         ];
-        self.granting.ask(&fields, assertion.expose()).await
+        self.granting.ask(&fields, &[assertion.expose()]).await
     }
 
     fn identity(&self) -> Identity {

@@ -55,13 +55,16 @@ struct Login {
 impl Exchange for Login {
     async fn exchange(&self) -> Result<Grant, Error> {
         let refresh_token = self.refresh_token.expose();
+        let client_secret = self.client_secret.expose();
         let fields = [
             ("grant_type", "refresh_token"),
             ("client_id", &*self.client_id),
-            ("client_secret", self.client_secret.expose()),
+            ("client_secret", client_secret),
             ("refresh_token", refresh_token),
         ];
-        self.granting.ask(&fields, refresh_token).await
+        self.granting
+            .ask(&fields, &[client_secret, refresh_token])
+            .await
     }
 
     fn identity(&self) -> Identity {
@@ -93,8 +96,12 @@ impl Granting {
         &self.uri
     }
 
-    /// Posts a form; `secret` is taken out of what the server says to it.
-    pub(super) async fn ask(&self, fields: &[(&str, &str)], secret: &str) -> Result<Grant, Error> {
+    /// Posts a form; the `secrets` in it are taken out of what the server says.
+    pub(super) async fn ask(
+        &self,
+        fields: &[(&str, &str)],
+        secrets: &[&str],
+    ) -> Result<Grant, Error> {
         let authority = self
             .uri
             .authority()
@@ -111,7 +118,7 @@ impl Granting {
                 denied: "is the account disabled, or its key deleted?",
                 refused: "was the credential revoked, or is the clock wrong? renew the file",
             };
-            return Err(explain(&answer, peer, advice, secret));
+            return Err(explain(&answer, peer, advice, secrets));
         }
         grant(&answer.body)
             .map_err(|Useless(what)| Error::new(Kind::BadAnswer, format!("{name} {what}")))

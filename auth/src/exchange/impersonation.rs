@@ -147,7 +147,7 @@ impl Impersonation {
             denied: &denied,
             refused: "does that service account exist, and is its lifetime allowed?",
         };
-        explain(answer, peer, advice, authority.token.expose())
+        explain(answer, peer, advice, &[authority.token.expose()])
     }
 }
 

@@ -160,7 +160,7 @@ impl Exchange for Metadata {
             denied: "may this service account be used from here?",
             refused: "has this pod or machine a service account?",
         };
-        Err(explain(&answer, peer(&name), advice, ""))
+        Err(explain(&answer, peer(&name), advice, &[]))
     }
 
     fn identity(&self) -> Identity {

@@ -22,7 +22,7 @@ const SETTING: &str = "--token-url";
 const EXAMPLE: &str = "unix:///run/token.sock or http://127.0.0.1:8080/token";
 
 /// Where to ask for a token.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, PartialEq, Eq, Hash)]
 pub struct TokenUrl(Place);
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -62,6 +62,21 @@ impl TokenUrl {
             .and_then(|target| target.parse().ok())
             .ok_or_else(|| refuse("has a fragment that is not the path of a URL"))?;
         Ok(Self(Place::Unix { path, target }))
+    }
+}
+
+impl TokenUrl {
+    fn secrets(&self) -> Vec<&str> {
+        target::secrets(match &self.0 {
+            Place::Unix { target, .. } => target.query(),
+            Place::Http(uri) => uri.query(),
+        })
+    }
+}
+
+impl fmt::Debug for TokenUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "TokenUrl({self})")
     }
 }
 
@@ -142,7 +157,7 @@ impl Exchange for FromUrl {
                 denied: "this process is not one that it serves; its log or its list of uids tells",
                 refused: "check --token-url, and the server's own reason",
             };
-            return Err(explain(&answer, peer, advice, ""));
+            return Err(explain(&answer, peer, advice, &self.url.secrets()));
         }
         answer::told(&answer, SystemTime::now()).map_err(|Useless(what)| {
             let message = format!("{name} {what}: is {SETTING} right?");

@@ -4,6 +4,7 @@
 use std::time::SystemTime;
 
 use http::StatusCode;
+use zeroize::Zeroizing;
 
 use crate::error::{Error, Kind, Refusal};
 use crate::secret::quotable;
@@ -19,15 +20,22 @@ pub(crate) struct Advice<'a> {
     pub(crate) refused: &'a str,
 }
 
-/// The error that `answer` means. `secret` is taken out of what the service says.
-pub(crate) fn explain(answer: &Answer, peer: Peer<'_>, advice: Advice<'_>, secret: &str) -> Error {
+/// The error that `answer` means. The `secrets` that were sent are taken out of what it says.
+pub(crate) fn explain(
+    answer: &Answer,
+    peer: Peer<'_>,
+    advice: Advice<'_>,
+    secrets: &[&str],
+) -> Error {
     let status = answer.status;
     let fault = fault(&answer.body);
+    // Secrets are looked for in the pieces between their dots.
+    let secrets = Zeroizing::new(secrets.join("."));
     let said = fault
         .description
         .as_deref()
         .map_or_else(String::new, |words| {
-            format!(": {}", quotable(words, secret))
+            format!(": {}", quotable(words, &secrets))
         });
     let (name, number) = (peer.name, status.as_u16());
     let refusal = match fault.code {
@@ -138,7 +146,7 @@ mod tests {
                 denied: "look at rights",
                 refused: "look at request",
             };
-            let error = explain(&answer, peer, advice, "hidden-secret");
+            let error = explain(&answer, peer, advice, &["other-one", "hidden-secret"]);
             assert_eq!(error.kind(), kind, "{status} {body}");
             let sentence = error.to_string();
             assert!(

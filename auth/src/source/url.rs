@@ -1,6 +1,8 @@
 //! A subject token from a web server of the workload's surroundings, as external-account files name
 //! one with `credential_source.url`.
 
+use std::fmt;
+
 use async_trait::async_trait;
 use bytes::Bytes;
 use http::{HeaderMap, Method, Uri};
@@ -13,7 +15,6 @@ use crate::secret::SubjectToken;
 use crate::transport::{self, Peer, Transport, target};
 
 /// Gets the subject token from a URL.
-#[derive(Debug)]
 pub struct UrlSource {
     uri: Uri,
     headers: HeaderMap,
@@ -64,7 +65,15 @@ impl Source for UrlSource {
                 denied: "check credential_source.headers",
                 refused: "check credential_source.url",
             };
-            return Err(explain(&answer, peer, advice, ""));
+            let headers = self
+                .headers
+                .values()
+                .filter_map(|value| value.to_str().ok());
+            let secrets: Vec<_> = target::secrets(self.uri.query())
+                .into_iter()
+                .chain(headers)
+                .collect();
+            return Err(explain(&answer, peer, advice, &secrets));
         }
         let place = format!("the answer of {name}");
         let text = std::str::from_utf8(&answer.body).map_err(|_| {
@@ -86,5 +95,11 @@ impl Source for UrlSource {
 
     fn key(&self) -> String {
         self.uri.to_string()
+    }
+}
+
+impl fmt::Debug for UrlSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "UrlSource({})", self.describe())
     }
 }

@@ -45,6 +45,16 @@ pub(crate) fn parse(
     Uri::from_parts(parts).map_err(|_| refuse("is not a URL"))
 }
 
+/// What may be a key in the query of a URL: the values in it.
+pub(crate) fn secrets(query: Option<&str>) -> Vec<&str> {
+    query
+        .unwrap_or_default()
+        .split('&')
+        .filter_map(|field| field.split_once('='))
+        .map(|(_, value)| value)
+        .collect()
+}
+
 /// The host alone, without the brackets of an IPv6 address.
 pub(crate) fn host(uri: &Uri) -> &str {
     let host = uri.host().unwrap_or_default();

@@ -33,7 +33,7 @@ impl Seen {
     }
 }
 
-type Told = Response<Full<Bytes>>;
+pub(crate) type Told = Response<Full<Bytes>>;
 
 /// An answer with this status and body.
 pub(crate) fn says(status: u16, body: &(impl ToString + ?Sized)) -> Told {
