@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -25,6 +26,8 @@ struct Shared {
     inner: FakeStore,
     held_stat: Mutex<Option<(oneshot::Sender<()>, oneshot::Receiver<()>)>>,
     uploads: Uploads,
+    /// How long an upload takes for each piece.
+    piece_time: Mutex<Duration>,
 }
 
 /// What the uploads of a store hold.
@@ -53,6 +56,7 @@ impl SlowStore {
             inner,
             held_stat: Mutex::default(),
             uploads: Uploads::default(),
+            piece_time: Mutex::default(),
         }))
     }
 
@@ -62,6 +66,11 @@ impl SlowStore {
         let (arrive, arrived) = oneshot::channel();
         *self.0.held_stat.lock() = Some((took, arrived));
         HeldAnswer { taken, arrive }
+    }
+
+    /// Lets an upload take this long for each piece.
+    pub(crate) fn set_piece_time(&self, time: Duration) {
+        *self.0.piece_time.lock() = time;
     }
 
     /// Lets each upload hold up to `bytes`, and compares the sum with what of `budget` is leased.
@@ -91,6 +100,10 @@ impl Uploads {
 
 #[async_trait]
 impl Store for SlowStore {
+    fn upload_memory(&self) -> usize {
+        self.0.inner.upload_memory()
+    }
+
     async fn bucket(&self) -> Result<Bucket> {
         self.0.inner.bucket().await
     }
@@ -172,6 +185,8 @@ impl Upload for CountedUpload {
         self.held += more;
         uploads.hold(more);
         // Others come in between.
+        let time = *self.store.0.piece_time.lock();
+        tokio::time::sleep(time).await;
         tokio::task::yield_now().await;
         self.inner.write(bytes).await
     }

@@ -10,7 +10,8 @@
 //! appends to the base, so an append costs its own bytes. Anything else is staged in a local file.
 //!
 //! The asynchronous lock around the state is the queue of operations on the file: it is held across calls of the store,
-//! each of which has a deadline. No method may be dropped half-way; run them in a task.
+//! each of which ends: small ones by the deadline here, uploads by the store's own, which let them go on while bytes
+//! move. No method may be dropped half-way; run them in a task.
 
 mod content;
 mod memory;
@@ -19,16 +20,18 @@ mod publish;
 mod staged;
 mod stream;
 
+use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
-use gcsmount_cache::{BlockCache, Budget};
+use gcsmount_cache::{BlockCache, Lease, Priority};
 use gcsmount_gcs::{Object, ObjectName, Store};
 use nix::errno::Errno;
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, SemaphorePermit};
 
 use super::reader::{OpenObject, Reader, ReaderConfig};
 use crate::errno::{Error, Result};
@@ -38,6 +41,9 @@ use staged::StagingArea;
 
 pub use place::Place;
 pub(crate) use publish::stale;
+
+/// Bytes that are handed to an upload at a time: one of the kernel's largest writes passes at once.
+const PIECE: usize = 1 << 20;
 
 /// What every writer of a file system shares.
 #[derive(Debug)]
@@ -49,11 +55,16 @@ pub struct Workshop {
     buffer_limit: u64,
     /// Streams that may still be opened.
     streams: Arc<Semaphore>,
+    /// Staged files that may still be uploaded side by side. Not out of the streams' number: a stream lasts as long as
+    /// the program that writes it likes.
+    puts: Semaphore,
+    /// Counts the pieces that uploads have taken: who waits for one of them to end can see that they get on.
+    pieces: AtomicU64,
     staging: Arc<StagingArea>,
     /// Where tails go before they are composed: a name prefix ending with a slash.
     tails: String,
-    next_tail: std::sync::atomic::AtomicU64,
-    /// The longest that one call of the store may take.
+    next_tail: AtomicU64,
+    /// The longest that one small call of the store may take.
     deadline: Duration,
 }
 
@@ -89,9 +100,11 @@ impl Workshop {
             runtime,
             buffer_limit: config.buffer_limit as u64,
             streams: Arc::new(Semaphore::new(config.max_streams)),
+            puts: Semaphore::new(config.max_streams.max(1)),
+            pieces: AtomicU64::new(0),
             staging: StagingArea::new(config.temp_dir, config.staging_limit),
             tails: config.tails,
-            next_tail: std::sync::atomic::AtomicU64::new(0),
+            next_tail: AtomicU64::new(0),
             deadline: config.deadline,
         })
     }
@@ -119,11 +132,68 @@ impl Workshop {
         self.staging.used()
     }
 
-    fn budget(&self) -> &Budget {
-        self.cache.budget()
+    /// Memory for what a program writes, for as long as it likes. It is given only where one staged file can still be
+    /// uploaded beside it, so that whoever waits for that waits for uploads, which end, and not for programs.
+    fn lease(&self, bytes: usize) -> Option<Lease> {
+        let spare = self.put_memory();
+        let mut lease = self
+            .cache
+            .budget()
+            .try_acquire(bytes.checked_add(spare)?, Priority::Upload)?;
+        drop(lease.split(spare));
+        Some(lease)
     }
 
-    /// One call of the store, or one step of one, within the deadline.
+    /// Bytes that the upload of a staged file holds: the store's, the piece that is handed over, and one that a chunk
+    /// of the store's has begun with.
+    fn put_memory(&self) -> usize {
+        self.store.upload_memory().saturating_add(2 * PIECE)
+    }
+
+    /// A place among the uploads of staged files and the memory for one, in this order, as soon as others have ended.
+    async fn put_turn(&self) -> gcsmount_gcs::Result<(Option<SemaphorePermit<'_>>, Lease)> {
+        let turn = async {
+            // It is closed never.
+            let slot = self.puts.acquire().await.ok();
+            let budget = self.cache.budget();
+            let memory = budget.acquire(self.put_memory(), Priority::Upload).await;
+            (slot, memory)
+        };
+        let mut turn = pin!(turn);
+        loop {
+            let before = self.pieces.load(Ordering::Relaxed);
+            match tokio::time::timeout(self.deadline, turn.as_mut()).await {
+                Ok(turn) => return Ok(turn),
+                Err(_) if self.pieces.load(Ordering::Relaxed) != before => {}
+                Err(_) => {
+                    return Err(overdue(
+                        "there is no memory for another upload, and none gets on",
+                    ));
+                }
+            }
+        }
+    }
+
+    /// Notes that an upload has taken a piece.
+    fn got_on(&self) {
+        self.pieces.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// A call of the store that sends `bytes` bytes. What takes long to send is bounded by the store itself, which sees
+    /// whether it moves.
+    async fn send<T>(
+        &self,
+        bytes: usize,
+        call: impl Future<Output = gcsmount_gcs::Result<T>>,
+    ) -> gcsmount_gcs::Result<T> {
+        if bytes <= PIECE {
+            self.call(call).await
+        } else {
+            call.await
+        }
+    }
+
+    /// One small call of the store, or one small step of one, within the deadline.
     pub(crate) async fn call<T>(
         &self,
         call: impl Future<Output = gcsmount_gcs::Result<T>>,

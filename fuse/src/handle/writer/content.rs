@@ -136,6 +136,11 @@ impl State {
         self.content = Content::Published;
     }
 
+    /// Lets go of what is kept for reading the base.
+    pub(super) fn let_reader_go(&mut self) {
+        self.reader = None;
+    }
+
     /// Takes in the generation that a publication has made.
     pub(super) fn published(&mut self, base: Arc<Object>) {
         self.base = Some(base);
@@ -260,7 +265,7 @@ impl State {
     /// Fetches the first `size` bytes of the base into memory; `false` where there is no memory for them.
     async fn load(&mut self, workshop: &Workshop, size: u64) -> Result<bool> {
         let mut memory = Memory::from(0);
-        if !memory.reserve(size, workshop.budget()) {
+        if !memory.reserve(size, |bytes| workshop.lease(bytes)) {
             return Ok(false);
         }
         let mut at = 0;
@@ -451,7 +456,7 @@ impl State {
 
 fn reserve(memory: &mut Memory, workshop: &Workshop, end: u64) -> bool {
     let len = end.max(memory.end()) - memory.start;
-    len <= workshop.buffer_limit && memory.reserve(len, workshop.budget())
+    len <= workshop.buffer_limit && memory.reserve(len, |bytes| workshop.lease(bytes))
 }
 
 fn put(memory: &mut Memory, workshop: &Workshop, offset: u64, data: &[u8]) -> bool {

@@ -1,7 +1,7 @@
 //! Content that is small enough to hold.
 
 use bytes::{Bytes, BytesMut};
-use gcsmount_cache::{Budget, Lease, Priority};
+use gcsmount_cache::Lease;
 
 /// The least that is taken from the budget at a time, so that many small writes take few leases.
 const STEP: usize = 4 << 10;
@@ -38,8 +38,9 @@ impl Memory {
         self.start + self.len()
     }
 
-    /// Makes room for `len` bytes in all, under the budget. `false`: the memory is not there, and nothing has changed.
-    pub(super) fn reserve(&mut self, len: u64, budget: &Budget) -> bool {
+    /// Makes room for `len` bytes in all, under what `lease` gives. `false`: the memory is not there, and nothing has
+    /// changed.
+    pub(super) fn reserve(&mut self, len: u64, lease: impl FnOnce(usize) -> Option<Lease>) -> bool {
         let Ok(len) = usize::try_from(len) else {
             return false;
         };
@@ -47,7 +48,7 @@ impl Memory {
         if len > leased {
             // Doubling, as the buffer itself grows.
             let want = len.next_power_of_two().max(STEP);
-            let Some(lease) = budget.try_acquire(want - leased, Priority::Upload) else {
+            let Some(lease) = lease(want - leased) else {
                 return false;
             };
             self.leases.push(lease);
@@ -105,13 +106,19 @@ fn index(offset: u64) -> usize {
 
 #[cfg(test)]
 mod tests {
+    use gcsmount_cache::{Budget, Priority};
+
     use super::*;
+
+    fn from(budget: &Budget) -> impl Fn(usize) -> Option<Lease> {
+        |bytes| budget.try_acquire(bytes, Priority::Upload)
+    }
 
     #[test]
     fn gaps_are_zeros_and_overwrites_stay_in_place() {
         let budget = Budget::new(1 << 20);
         let mut memory = Memory::from(10);
-        assert!(memory.reserve(8, &budget));
+        assert!(memory.reserve(8, from(&budget)));
         memory.put(10, b"ab");
         memory.put(14, b"ef");
         memory.put(11, b"B");
@@ -126,11 +133,11 @@ mod tests {
     fn memory_is_leased_and_returned() {
         let budget = Budget::new(64 << 10);
         let mut memory = Memory::from(0);
-        assert!(memory.reserve(5 << 10, &budget));
+        assert!(memory.reserve(5 << 10, from(&budget)));
         assert_eq!(budget.used(), 8 << 10);
-        assert!(memory.reserve(6 << 10, &budget));
+        assert!(memory.reserve(6 << 10, from(&budget)));
         assert_eq!(budget.used(), 8 << 10);
-        assert!(!memory.reserve(60 << 10, &budget));
+        assert!(!memory.reserve(60 << 10, from(&budget)));
         drop(memory);
         assert_eq!(budget.used(), 0);
     }
@@ -139,7 +146,7 @@ mod tests {
     fn lent_bytes_come_back() {
         let budget = Budget::new(64 << 10);
         let mut memory = Memory::from(0);
-        assert!(memory.reserve(3, &budget));
+        assert!(memory.reserve(3, from(&budget)));
         memory.put(0, b"abc");
         let lent = memory.lend();
         let kept = lent.clone();

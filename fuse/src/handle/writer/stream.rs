@@ -3,20 +3,19 @@
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
-use gcsmount_cache::{Lease, Priority};
+use gcsmount_cache::Lease;
 use gcsmount_gcs::store::WriteRequest;
 use gcsmount_gcs::{Object, ObjectName, Result};
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tokio::task::JoinHandle;
 
-use super::{Workshop, overdue};
+use super::{PIECE, Workshop, overdue};
 
-/// Bytes in one hand-over: small writes are gathered, and one of the kernel's largest passes at once.
-const PIECE: usize = 1 << 20;
 /// Pieces that wait while the store is busy.
 const QUEUE: usize = 2;
-/// Taken from the budget for as long as a stream lives: what is gathered, what waits and what the store holds.
-const LEASE: usize = (QUEUE + 2) * PIECE;
+/// Pieces whose memory an upload holds beside what the store says: those that wait, the one that is handed over, and
+/// one that a chunk of the store's has begun with.
+const ON_THE_WAY: usize = QUEUE + 2;
 
 /// An upload under way.
 #[derive(Debug)]
@@ -31,8 +30,8 @@ pub(super) struct Stream {
     pub(super) name: ObjectName,
     pieces: mpsc::Sender<Step>,
     task: JoinHandle<Result<Object>>,
+    /// For what is gathered.
     _memory: Lease,
-    _slot: OwnedSemaphorePermit,
 }
 
 #[derive(Debug)]
@@ -49,12 +48,17 @@ impl Stream {
         request: WriteRequest,
     ) -> Option<Self> {
         let slot = workshop.streams.clone().try_acquire_owned().ok()?;
-        let memory = workshop.budget().try_acquire(LEASE, Priority::Upload)?;
+        let held = workshop
+            .store
+            .upload_memory()
+            .saturating_add(ON_THE_WAY * PIECE);
+        let mut memory = workshop.lease(held.saturating_add(PIECE))?;
+        let claim = (slot, memory.split(held));
         let (pieces, steps) = mpsc::channel(QUEUE);
         let name = request.name.clone();
         let task = workshop
             .runtime
-            .spawn(upload(workshop.clone(), request, steps));
+            .spawn(upload(workshop.clone(), request, steps, claim));
         Some(Self {
             start,
             length: 0,
@@ -63,7 +67,6 @@ impl Stream {
             pieces,
             task,
             _memory: memory,
-            _slot: slot,
         })
     }
 
@@ -77,6 +80,7 @@ impl Stream {
         if self.pending.len() + data.len() >= PIECE {
             return false;
         }
+        self.pending.reserve(PIECE - self.pending.len());
         self.pending.extend_from_slice(data);
         self.length += data.len() as u64;
         true
@@ -86,6 +90,8 @@ impl Stream {
     pub(super) async fn push(&mut self, data: &[u8]) -> Result<()> {
         let mut rest = data;
         while !rest.is_empty() {
+            // Small writes are gathered, in no more memory than was leased.
+            self.pending.reserve(PIECE - self.pending.len());
             let room = PIECE - self.pending.len();
             let (now, later) = rest.split_at(room.min(rest.len()));
             self.pending.extend_from_slice(now);
@@ -143,17 +149,22 @@ impl Drop for Stream {
     }
 }
 
-/// Runs one upload, each step within the deadline. Without [`Step::Finish`] nothing becomes visible.
+/// Runs one upload, for as long as it gets on. Without [`Step::Finish`] nothing becomes visible. What it may hold goes
+/// back when it holds nothing any more.
 async fn upload(
     workshop: Arc<Workshop>,
     request: WriteRequest,
     mut steps: mpsc::Receiver<Step>,
+    _claim: (OwnedSemaphorePermit, Lease),
 ) -> Result<Object> {
     let mut upload = workshop.call(workshop.store.upload(&request)).await?;
     while let Some(step) = steps.recv().await {
         match step {
-            Step::Bytes(bytes) => workshop.call(upload.write(bytes)).await?,
-            Step::Finish => return workshop.call(upload.finish()).await,
+            Step::Bytes(bytes) => {
+                upload.write(bytes).await?;
+                workshop.got_on();
+            }
+            Step::Finish => return upload.finish().await,
         }
     }
     let forgotten = async {

@@ -1,9 +1,10 @@
-use gcsmount_cache::{CacheConfig, Priority};
+use gcsmount_cache::{Budget, CacheConfig, Priority};
 use gcsmount_gcs::Kind;
 use gcsmount_gcs::testing::{FakeStore, Fault, FaultyStore, Method};
 use proptest::prelude::*;
 
 use super::*;
+use crate::slow_store::SlowStore;
 
 const LIMIT: usize = 64 << 10;
 
@@ -14,19 +15,23 @@ struct Bench {
     workshop: Arc<Workshop>,
 }
 
-fn bench_with(change: impl FnOnce(&mut WorkshopConfig)) -> Bench {
-    let store = FakeStore::new();
-    let faults = FaultyStore::new(store.clone());
-    let budget = Budget::new(32 << 20);
-    let cache = BlockCache::new(&budget, CacheConfig::default());
-    let mut config = WorkshopConfig {
+fn config() -> WorkshopConfig {
+    WorkshopConfig {
         buffer_limit: LIMIT,
         max_streams: 2,
         temp_dir: std::env::temp_dir(),
         staging_limit: 1 << 30,
         tails: ".gcsmount/m/".to_owned(),
         deadline: Duration::from_secs(60),
-    };
+    }
+}
+
+fn bench_with(change: impl FnOnce(&mut WorkshopConfig)) -> Bench {
+    let store = FakeStore::new();
+    let faults = FaultyStore::new(store.clone());
+    let budget = Budget::new(32 << 20);
+    let cache = BlockCache::new(&budget, CacheConfig::default());
+    let mut config = config();
     change(&mut config);
     let workshop = Workshop::new(Arc::new(faults.clone()), cache, Handle::current(), config);
     Bench {
@@ -269,7 +274,8 @@ async fn a_full_staging_area_refuses_the_write() {
 #[tokio::test]
 async fn without_memory_content_is_staged() {
     let bench = bench();
-    let held = bench.budget.try_acquire(28 << 20, Priority::Upload);
+    // What is left is kept for the upload of a staged file.
+    let held = bench.budget.try_acquire(26 << 20, Priority::Upload);
     assert!(held.is_some());
     let writer = bench.create();
     append(&writer, &pattern(1000)).await;
@@ -308,7 +314,7 @@ async fn a_store_that_stalls_ends_in_an_error() {
     assert_eq!(errno(writer.publish()).await, Errno::ETIMEDOUT);
     writer.publish().await.unwrap();
     assert!(bench.store.remove("f"));
-    bench.faults.inject(Method::UploadWrite, 1, Fault::Stall);
+    bench.faults.inject(Method::Upload, 1, Fault::Stall);
     let stalled = bench.create();
     let mut outcome = Ok(());
     for _ in 0..10 {
@@ -357,6 +363,77 @@ async fn memory_goes_back_to_the_budget() {
         let _ = bench.store.remove("f");
     }
     assert_eq!(bench.budget.used(), 0);
+}
+
+#[tokio::test]
+async fn what_uploads_hold_is_leased() {
+    const EACH: usize = 2 << 20;
+    for (at, streams) in [(2_500_000, 0), (0, 1)] {
+        let fake = FakeStore::new();
+        fake.set_upload_memory(EACH);
+        let store = SlowStore::new(fake.clone());
+        let budget = Budget::new(16 << 20);
+        store.watch_uploads(EACH, budget.clone());
+        let cache = BlockCache::new(&budget, CacheConfig::default());
+        let config = WorkshopConfig {
+            max_streams: 16,
+            ..config()
+        };
+        let workshop = Workshop::new(Arc::new(store.clone()), cache, Handle::current(), config);
+        let writers: Vec<_> = (0..16)
+            .map(|i| {
+                let name = ObjectName::parse(format!("{i}")).unwrap();
+                Writer::create(workshop.clone(), name, false)
+            })
+            .collect();
+        // Out of order, or in order: all of them are open before the first is closed.
+        for writer in &writers {
+            let data = Bytes::from(pattern(3_000_000 - at));
+            writer.write(Place::At(at as u64), data).await.unwrap();
+        }
+        let staged = workshop.staged_bytes() / 3_000_000;
+        assert!(staged <= 16 - streams && staged >= 8, "{staged}");
+        let published = writers.iter().map(|writer| writer.publish());
+        for published in futures_util::future::join_all(published).await {
+            assert_eq!(published.unwrap().unwrap().size, 3_000_000);
+        }
+        let (peak, unleased) = store.uploads_held();
+        assert!(peak > EACH, "uploads ran side by side");
+        assert_eq!(unleased, 0);
+        assert!(budget.peak() <= budget.limit(), "{}", budget.peak());
+        drop(writers);
+        assert_eq!(budget.used(), 0);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn waiting_for_a_turn_ends_where_nobody_gets_on() {
+    let bench = bench();
+    let writer = bench.open(&pattern(LIMIT * 2));
+    let write = writer.write(Place::At(0), Bytes::from_static(b"x"));
+    write.await.unwrap();
+    let held = bench.budget.try_acquire(28 << 20, Priority::Upload);
+    assert_eq!(errno(writer.publish()).await, Errno::ETIMEDOUT);
+    drop(held);
+    writer.publish().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_upload_that_gets_on_outlasts_the_deadline() {
+    let bench = bench();
+    let store = SlowStore::new(bench.store.clone());
+    store.set_piece_time(Duration::from_secs(50));
+    let cache = BlockCache::new(&bench.budget, CacheConfig::default());
+    let workshop = Workshop::new(Arc::new(store), cache, Handle::current(), config());
+    let begun = tokio::time::Instant::now();
+    for at in [0, 1] {
+        // Streamed, then staged.
+        let name = ObjectName::parse(format!("{at}")).unwrap();
+        let writer = Writer::create(workshop.clone(), name, at == 1);
+        append(&writer, &pattern(5 << 20)).await;
+        writer.publish().await.unwrap();
+    }
+    assert!(begun.elapsed() >= Duration::from_secs(500));
 }
 
 #[derive(Debug, Clone)]
