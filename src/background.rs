@@ -10,6 +10,8 @@ use std::io::{self, BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use nix::sys::prctl;
+use nix::sys::signal::Signal;
 use serde::{Deserialize, Serialize};
 
 use crate::exit::{Exit, Failure};
@@ -82,6 +84,8 @@ pub fn detach() -> Result<(), Failure> {
     };
     // EPERM: the leader of a session already, which is as good.
     let _ = nix::unistd::setsid();
+    // Until the mount stands, whoever interrupts the waiting process means this one.
+    prctl::set_pdeathsig(Signal::SIGTERM).map_err(|errno| other(errno.into()))?;
     env::set_current_dir("/").map_err(other)
 }
 
@@ -89,25 +93,23 @@ pub fn detach() -> Result<(), Failure> {
 ///
 /// # Errors
 /// [`Exit::Other`] where the waiting process is gone or `/dev/null` cannot be opened.
-pub fn announce(sentence: &str, keep_stderr: bool) -> Result<(), Failure> {
+pub fn announce(sentence: &str) -> Result<(), Failure> {
     let other = |error: io::Error| {
         Failure::new(Exit::Other, format!("letting go of the terminal: {error}"))
     };
+    prctl::set_pdeathsig(None).map_err(|errno| other(errno.into()))?;
     tell(&Outcome::Mounted(sentence.to_owned())).map_err(other)?;
     let null = OpenOptions::new()
         .read(true)
         .write(true)
         .open(Path::new("/dev/null"))
         .map_err(other)?;
-    redirect(&null, keep_stderr).map_err(|errno| other(errno.into()))
+    redirect(&null).map_err(|errno| other(errno.into()))
 }
 
-fn redirect(null: &File, keep_stderr: bool) -> nix::Result<()> {
+fn redirect(null: &File) -> nix::Result<()> {
     nix::unistd::dup2_stdout(null)?;
-    if !keep_stderr {
-        nix::unistd::dup2_stderr(null)?;
-    }
-    Ok(())
+    nix::unistd::dup2_stderr(null)
 }
 
 /// In the background process: tells why there will be no mount. Best effort, since the process ends anyway.

@@ -146,7 +146,9 @@ fn usage_sentence(error: &clap::Error) -> String {
     let text = error.to_string();
     let first = text.lines().next().unwrap_or_default();
     let sentence = first.strip_prefix("error: ").unwrap_or(first);
-    let tip = text.lines().find_map(|l| l.trim().strip_prefix("tip: "));
+    // Of clap's tips only the similar name helps; the others explain clap.
+    let mut tips = text.lines().filter_map(|l| l.trim().strip_prefix("tip: "));
+    let tip = tips.find(|tip| tip.contains("similar"));
     match tip {
         Some(tip) => format!("{sentence}; {tip}"),
         None => format!("{sentence}; see gcsmount --help"),
@@ -214,6 +216,9 @@ fn arg(param: &'static Param) -> Arg {
             let _ = write!(help, " [default: {default}]");
         }
         _ => {}
+    }
+    if let Kind::Word(words) = param.kind {
+        let _ = write!(help, " [{}]", words.join(", "));
     }
     if let Some(env) = param.env {
         let _ = write!(help, " [env: {env}]");
@@ -539,6 +544,7 @@ mod tests {
 
     #[test]
     fn an_unknown_flag_is_one_line() {
+        assert!(usage("b /m -f", &[]).ends_with("see gcsmount --help"));
         let text = usage("b /m --token-fil /a", &[]);
         assert!(
             text.contains("--token-fil") && text.contains("'--token-file'"),

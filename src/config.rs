@@ -93,6 +93,12 @@ impl MountConfig {
             .strip_prefix("gs://")
             .unwrap_or(bucket)
             .trim_end_matches('/');
+        if let Some((name, prefix)) = bucket.split_once('/') {
+            let sentence = format!(
+                "a bucket is mounted whole: say {name}, and find {prefix} below the mount point"
+            );
+            return Err(usage(sentence));
+        }
         let bucket = BucketName::parse(bucket)
             .map_err(|why| usage(format!("{bucket:?} is not a bucket name: {why}")))?;
         let identity = identity::choose(settings, Path::exists, |name| std::env::var(name).ok())?;
@@ -137,9 +143,9 @@ impl MountConfig {
 }
 
 fn wrong_arguments(expected: &str, settings: &Settings, form: &str) -> Failure {
-    let got = settings.arguments.len();
+    let got = settings.arguments.join(" ");
     Failure::new(
         Exit::Usage,
-        format!("expected {expected}, got {got} arguments: {form}"),
+        format!("expected {expected}, got {got:?}: {form}"),
     )
 }

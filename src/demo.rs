@@ -10,24 +10,32 @@ mod tour;
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use gcsmount_emulator::{Admin, Config, Emulator, MintRequest};
 use gcsmount_fuse::MountPoint;
 use tempfile::TempDir;
 use tokio::sync::watch;
+use tokio::time::timeout;
 
 use crate::cli::Settings;
 use crate::exit::{Exit, Failure};
-use crate::{explain, lifecycle};
+use crate::explain;
+use crate::lifecycle::{self, StopSignals};
 use daemon::Daemon;
 use projected::ProjectedVolume;
 use report::Report;
-use tour::{BUCKET, Seed, Tour};
+use tour::{BUCKET, Root, Seed, Tour};
 
 /// Lifetime of an access token, and of the subject token behind it.
 const ACCESS_TTL: Duration = Duration::from_secs(8);
 const SUBJECT_TTL: Duration = Duration::from_secs(12);
+/// How long `--long` goes on.
+const LONG: Duration = Duration::from_secs(600);
+/// How long a step that is under way may go on when the demo is told to stop.
+const LAST_STEP: Duration = Duration::from_secs(10);
 /// How often the subject token is replaced.
 const ROTATION: Duration = Duration::from_secs(4);
 /// Who the pod is.
@@ -47,18 +55,39 @@ pub fn run(settings: &Settings) -> Result<(), Failure> {
     }
     let dir = settings.path_argument(0)?;
     let soak = if settings.switch("long") {
-        Duration::from_secs(600)
+        LONG
     } else {
         settings.duration("soak")
     };
     lifecycle::runtime()?.block_on(async {
+        let mut signals = StopSignals::listen()?;
         let mut scene = Scene::set(dir.as_deref()).await?;
-        tokio::select! {
-            outcome = scene.play(soak, settings.switch("keep")) => outcome,
-            () = lifecycle::stop_signal() => {
-                let left = scene.clear().await.unwrap_or_else(|left| left);
-                Err(Failure::new(Exit::Demo, format!("stopped before the tour was over: {left}")))
+        let (mut report, interrupted) = scene.play(soak, &mut signals).await?;
+        if !interrupted {
+            let begun = Instant::now();
+            let judged = scene.judge_identity().await;
+            report.row("identity", judged, begun);
+            if settings.switch("keep") {
+                report.heading(&format!(
+                    "  {} stays mounted until Ctrl-C",
+                    scene.mount.dir.display()
+                ));
+                signals.next().await;
             }
+        }
+        let begun = Instant::now();
+        let cleared = scene.clear().await;
+        report.row("unmount", cleared, begun);
+        match report.failed() {
+            _ if interrupted => Err(Failure::new(Exit::Demo, "stopped before the tour was over")),
+            0 => {
+                report.heading("  every check held");
+                Ok(())
+            }
+            n => Err(Failure::new(
+                Exit::Demo,
+                format!("{n} of the checks did not hold"),
+            )),
         }
     })
 }
@@ -90,7 +119,22 @@ impl Stage {
         let stage = Self { dir, made };
         let point = MountPoint::Dir(stage.dir.clone());
         point.check().map_err(|error| explain::mount(&error))?;
+        stage
+            .is_bare()
+            .map_err(|what| Failure::new(Exit::MountPoint, what))?;
         Ok(stage)
+    }
+
+    /// The tour writes and deletes; it begins and ends on an empty directory.
+    fn is_bare(&self) -> Result<(), String> {
+        let dir = self.dir.display();
+        match fs::read_dir(&self.dir).map(Iterator::count) {
+            Ok(0) => Ok(()),
+            Ok(n) => Err(format!(
+                "{dir} holds {n} files or directories: name an empty directory, or one that does not exist"
+            )),
+            Err(error) => Err(format!("{dir}: {error}")),
+        }
     }
 }
 
@@ -110,11 +154,10 @@ fn other(what: &str, error: &dyn std::fmt::Display) -> Failure {
 /// Says what stands, and how a person would type it.
 fn introduce(emulator: &Emulator, token: &Path, mount: &Path, daemon: &Daemon) {
     let report = Report::default();
-    report.heading("gcsmount demo: a bucket on this machine, reached with a pod's own identity");
     let endpoint = emulator.endpoint();
     report.fact(
         "emulator",
-        &format!("{endpoint}  bucket {BUCKET}, open to who has a token"),
+        &format!("{endpoint}  bucket {BUCKET}, which asks for a token"),
     );
     let token = token.display();
     report.fact(
@@ -135,6 +178,9 @@ fn introduce(emulator: &Emulator, token: &Path, mount: &Path, daemon: &Daemon) {
 
 impl Scene {
     async fn set(dir: Option<&Path>) -> Result<Self, Failure> {
+        let report = Report::default();
+        report
+            .heading("gcsmount demo: a bucket on this machine, reached with a pod's own identity");
         let scratch = tempfile::Builder::new()
             .prefix("gcsmount-demo-")
             .tempdir()
@@ -170,55 +216,54 @@ impl Scene {
         })
     }
 
-    async fn play(&mut self, soak: Duration, keep: bool) -> Result<(), Failure> {
+    /// Walks the tour, or the part of it that comes before the process is told to stop; the flag says which.
+    async fn play(
+        &mut self,
+        soak: Duration,
+        signals: &mut StopSignals,
+    ) -> Result<(Report, bool), Failure> {
         let tour = Tour {
-            mount: self.mount.dir.clone(),
+            root: Root::open(&self.mount.dir)
+                .map_err(|error| other("opening the mount", &error))?,
             scratch: self.scratch.path().to_path_buf(),
             seed: self
                 .seed
                 .take()
                 .ok_or_else(|| Failure::new(Exit::Other, "the tour is over"))?,
             soak,
+            stop: Arc::default(),
         };
+        let stop = tour.stop.clone();
         // Plain file calls block; the mount is served by another process, the emulator by this runtime's workers.
-        let mut report = tokio::task::spawn_blocking(move || {
+        let mut walk = tokio::task::spawn_blocking(move || {
             let mut report = Report::default();
             tour.walk(&mut report);
             report
-        })
-        .await
-        .map_err(|_| Failure::new(Exit::Demo, "the tour broke off"))?;
-        report.step("identity", || self.judge_identity());
-        if keep {
-            report.heading(&format!(
-                "  {} stays mounted until Ctrl-C",
-                self.mount.dir.display()
-            ));
-            lifecycle::stop_signal().await;
-        }
-        let begun = Instant::now();
-        let cleared = self.clear().await;
-        report.row("unmount", cleared, begun);
-        match report.failed() {
-            0 => {
-                report.heading("  every check held");
-                Ok(())
+        });
+        let broke_off = |_| Failure::new(Exit::Demo, "the tour broke off");
+        tokio::select! {
+            report = &mut walk => Ok((report.map_err(broke_off)?, false)),
+            () = signals.next() => {
+                stop.store(true, Ordering::Relaxed);
+                // The step under way ends by itself, or when the mount goes.
+                let report = timeout(LAST_STEP, walk).await;
+                Ok((report.map_or_else(|_| Ok(Report::default()), |r| r.map_err(broke_off))?, true))
             }
-            n => Err(Failure::new(Exit::Demo, format!("{n} checks did not hold"))),
         }
     }
 
-    fn judge_identity(&self) -> Result<String, String> {
+    async fn judge_identity(&mut self) -> Result<String, String> {
+        // A short tour may end before the first rotation.
+        let rotated = timeout(ROTATION * 2, self.rotations.wait_for(|n| *n > 0)).await;
+        let rotations = rotated.ok().and_then(Result::ok).map_or(0, |n| *n);
         let counters = self.admin.counters();
-        let rotations = *self.rotations.borrow();
         let facts = format!(
-            "token rotated {rotations} times, {} exchanges, metadata server asked {} times",
-            counters.exchanges, counters.metadata_calls
+            "token rotated {rotations} times, {} exchanges, metadata server not asked",
+            counters.exchanges
         );
-        if counters.metadata_calls == 0 && counters.exchanges > 0 && rotations > 0 {
-            Ok(facts)
-        } else {
-            Err(facts)
+        match (rotations, counters.exchanges, counters.metadata_calls) {
+            (1.., 1.., 0) => Ok(facts),
+            (_, _, asked) => Err(format!("{facts}, but {asked} times")),
         }
     }
 
@@ -235,9 +280,8 @@ impl Scene {
         if daemon::is_mounted(&self.mount.dir) {
             return Err(format!("{} is still mounted", self.mount.dir.display()));
         }
-        let memory = memory.map_or_else(String::new, |mib| {
-            format!("; the mount's peak memory was {mib} MiB")
-        });
+        self.mount.is_bare()?;
+        let memory = memory.map_or_else(String::new, |mib| format!("; it took {mib} MiB at most"));
         Ok(format!("no process, no mount, no file left{memory}"))
     }
 }

@@ -6,16 +6,24 @@ use gcsmount_emulator::{Auth, Config, Emulator, MutationLimit};
 
 use crate::cli::Settings;
 use crate::exit::{Exit, Failure};
-use crate::lifecycle;
+use crate::lifecycle::{self, StopSignals};
 
 /// Runs the role.
 ///
 /// # Errors
 /// [`Exit::Usage`] for values that the emulator does not take, [`Exit::Other`] where it cannot listen.
 pub fn run(settings: &Settings) -> Result<(), Failure> {
+    if let Some(argument) = settings.arguments.first() {
+        let sentence = format!(
+            "expected no arguments, got {argument:?}: name a bucket with --bucket {argument}"
+        );
+        return Err(Failure::new(Exit::Usage, sentence));
+    }
     let config = config(settings)?;
     lifecycle::runtime()?.block_on(async {
+        let mut signals = StopSignals::listen()?;
         let addresses = config.listen.clone();
+        let needs_token = config.auth == Auth::Required;
         let emulator = Emulator::start(config).await.map_err(|error| match error.kind() {
             io::ErrorKind::InvalidInput => Failure::new(Exit::Usage, format!("--bucket: {error}")),
             _ => Failure::new(
@@ -23,15 +31,26 @@ pub fn run(settings: &Settings) -> Result<(), Failure> {
                 format!("cannot listen on {addresses:?}: {error}; name a free port with --listen, or port 0"),
             ),
         })?;
-        // The first line is the endpoint, for scripts; the rest is for people.
-        let mut out = io::stdout().lock();
-        let _ = writeln!(out, "{}", emulator.endpoint());
-        let _ = writeln!(out, "admin interface below {}/_emulator/; stop with Ctrl-C", emulator.endpoint());
-        drop(out);
-        lifecycle::stop_signal().await;
+        greet(&emulator, needs_token);
+        signals.next().await;
         emulator.shutdown().await;
         Ok(())
     })
+}
+
+/// Says where it is and how to use it. The first line is the endpoint alone, for scripts; the rest is for people.
+fn greet(emulator: &Emulator, needs_token: bool) {
+    let endpoint = emulator.endpoint();
+    let use_it = if needs_token {
+        format!(
+            "mint a token:  curl -s {endpoint}/_emulator/tokens -d '{{\"namespace\": \"ns\", \"service_account\": \"sa\"}}'\n\
+             mount with it: gcsmount --custom-endpoint {endpoint} --sts-endpoint {endpoint} --token-file FILE BUCKET DIR"
+        )
+    } else {
+        format!("mount: STORAGE_EMULATOR_HOST={endpoint} gcsmount BUCKET DIR")
+    };
+    // A closed pipe is the reader's wish.
+    let _ = writeln!(io::stdout(), "{endpoint}\n{use_it}\nstop with Ctrl-C");
 }
 
 fn config(settings: &Settings) -> Result<Config, Failure> {

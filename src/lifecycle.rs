@@ -19,27 +19,38 @@ pub fn runtime() -> Result<Runtime, Failure> {
         .map_err(|error| Failure::new(Exit::Other, format!("starting threads: {error}")))
 }
 
-/// Returns when the process is told to stop, by SIGTERM, SIGINT or SIGHUP.
-///
-/// Each call hears signals that arrive from then on, so that a second signal can hurry what the first one began.
-pub async fn stop_signal() {
-    let (Some(mut term), Some(mut int), Some(mut hup)) = (
-        listen(SignalKind::terminate()),
-        listen(SignalKind::interrupt()),
-        listen(SignalKind::hangup()),
-    ) else {
-        // Without handlers the signals keep their default action, which ends the process.
-        return std::future::pending().await;
-    };
-    tokio::select! {
-        _ = term.recv() => {}
-        _ = int.recv() => {}
-        _ = hup.recv() => {}
-    }
+/// The signals that tell the process to stop: SIGTERM, SIGINT and SIGHUP. From its making on none of them ends the process
+/// by itself, and each is heard once, so that a second one can hurry what the first one began.
+#[derive(Debug)]
+pub struct StopSignals {
+    term: Signal,
+    int: Signal,
+    hup: Signal,
 }
 
-fn listen(kind: SignalKind) -> Option<Signal> {
-    signal(kind)
-        .inspect_err(|error| tracing::warn!(%error, "a signal cannot be handled"))
-        .ok()
+impl StopSignals {
+    /// Begins to listen.
+    ///
+    /// # Errors
+    /// [`Exit::Other`] where the signals cannot be handled.
+    pub fn listen() -> Result<Self, Failure> {
+        let listen = |kind| {
+            signal(kind)
+                .map_err(|error| Failure::new(Exit::Other, format!("handling signals: {error}")))
+        };
+        Ok(Self {
+            term: listen(SignalKind::terminate())?,
+            int: listen(SignalKind::interrupt())?,
+            hup: listen(SignalKind::hangup())?,
+        })
+    }
+
+    /// Returns at the next of them, or at once for one that came since the last call. Cancel safe.
+    pub async fn next(&mut self) {
+        tokio::select! {
+            _ = self.term.recv() => {}
+            _ = self.int.recv() => {}
+            _ = self.hup.recv() => {}
+        }
+    }
 }

@@ -13,6 +13,7 @@ use tokio::time::timeout_at;
 use crate::cli::Settings;
 use crate::config::MountConfig;
 use crate::exit::{Exit, Failure};
+use crate::lifecycle::StopSignals;
 use crate::wire::{self, ATTEMPT, Access};
 use crate::{background, explain, lifecycle, telemetry};
 
@@ -48,9 +49,10 @@ fn serve(config: &MountConfig, in_background: bool) -> Result<(), Failure> {
     }
     let runtime = lifecycle::runtime()?;
     let outcome = runtime.block_on(async {
+        let mut signals = StopSignals::listen()?;
         let (fs, mounted) = tokio::select! {
             started = start(config) => started?,
-            () = lifecycle::stop_signal() => {
+            () = signals.next() => {
                 return Err(Failure::new(Exit::Other, "stopped before the bucket was mounted"));
             }
         };
@@ -60,11 +62,11 @@ fn serve(config: &MountConfig, in_background: bool) -> Result<(), Failure> {
             config.dir.display()
         );
         if in_background {
-            background::announce(&sentence, false)?;
+            background::announce(&sentence)?;
         } else {
             say(&sentence)?;
         }
-        attend(config, &fs, mounted).await
+        attend(config, &fs, mounted, &mut signals).await
     });
     // A request of the kernel that nobody answers any more must not hold up the exit.
     runtime.shutdown_timeout(Duration::from_secs(2));
@@ -186,10 +188,15 @@ fn mount_options(config: &MountConfig) -> MountOptions {
 }
 
 /// Serves until somebody unmounts or stops the process, then saves what is unsaved.
-async fn attend(config: &MountConfig, fs: &Fs, mounted: Mounted) -> Result<(), Failure> {
+async fn attend(
+    config: &MountConfig,
+    fs: &Fs,
+    mounted: Mounted,
+    signals: &mut StopSignals,
+) -> Result<(), Failure> {
     let asked = tokio::select! {
         () = mounted.wait() => false,
-        () = lifecycle::stop_signal() => true,
+        () = signals.next() => true,
     };
     tracing::info!(
         reason = if asked { "signal" } else { "unmounted" },
@@ -197,7 +204,7 @@ async fn attend(config: &MountConfig, fs: &Fs, mounted: Mounted) -> Result<(), F
     );
     let unsaved = tokio::select! {
         unsaved = fs.drain(config.shutdown) => unsaved,
-        () = lifecycle::stop_signal() => {
+        () = signals.next() => {
             tracing::warn!("told to stop a second time: giving up what is unsaved");
             fs.drain(Duration::ZERO).await
         }

@@ -6,6 +6,7 @@ use gcsmount_auth::{Routes, SocketConfig, TokenSocket};
 
 use crate::cli::Settings;
 use crate::exit::{Exit, Failure};
+use crate::lifecycle::StopSignals;
 use crate::{explain, identity, lifecycle, telemetry, wire};
 
 /// Serves tokens until it is told to stop.
@@ -29,6 +30,7 @@ pub fn serve(settings: &Settings) -> Result<(), Failure> {
     })?;
     tracing::info!(%identity, "identity chosen");
     lifecycle::runtime()?.block_on(async {
+        let mut signals = StopSignals::listen()?;
         let access = wire::access(&identity)?;
         let Some(broker) = access.broker.clone() else {
             return Err(Failure::new(
@@ -48,7 +50,7 @@ pub fn serve(settings: &Settings) -> Result<(), Failure> {
         config.uids.extend(settings.numbers("allow-uid").filter_map(|n| u32::try_from(n).ok()));
         let socket = TokenSocket::bind(config).await.map_err(|error| Failure::new(Exit::Usage, format!("--socket: {error}")))?;
         let _ = writeln!(io::stdout(), "tokens of {} are served on {}", access.who(), socket.path().display());
-        lifecycle::stop_signal().await;
+        signals.next().await;
         socket.stop().await;
         Ok(())
     })

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use gcsmount_emulator::Config;
 
-use crate::kit::{BUCKET, World, blocking, can_mount, run};
+use crate::kit::{BUCKET, World, blocking, can_mount, not_run, run};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn no_call_fails_across_token_expiries() {
@@ -125,12 +125,7 @@ fn the_metadata_server_is_not_asked_although_it_is_there() {
     // Sockets and child processes belong to the namespace of the thread that makes them, so all of it happens on one.
     let thread = std::thread::spawn(|| {
         if !enter_network_namespace() {
-            let text = "NOT RUN: this test needs network namespaces and the program ip (iproute2)";
-            assert!(
-                std::env::var_os("GCSMOUNT_REQUIRE_FUSE").is_none(),
-                "{text}"
-            );
-            eprintln!("{text}");
+            not_run("network namespaces and the program ip (iproute2)");
             return;
         }
         let runtime = tokio::runtime::Builder::new_current_thread()

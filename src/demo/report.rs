@@ -36,13 +36,6 @@ impl Report {
         say(&format!("\n{text}\n\n"));
     }
 
-    /// Runs a step and prints its row: what was checked, or what did not hold.
-    pub(super) fn step(&mut self, name: &str, run: impl FnOnce() -> Result<String, String>) {
-        let begun = Instant::now();
-        let outcome = run();
-        self.row(name, outcome, begun);
-    }
-
     /// Prints the row of a step that began at `begun`.
     pub(super) fn row(&mut self, name: &str, outcome: Result<String, String>, begun: Instant) {
         let seconds = begun.elapsed().as_secs_f64();

@@ -2,8 +2,11 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -68,34 +71,70 @@ fn noise(seed: u64, len: usize) -> Bytes {
     data.into()
 }
 
+/// The root of the mount, held open.
+///
+/// Paths lead through the descriptor: should the mount go away in the middle of the tour, they fail, and never reach what
+/// lies below it on the disk.
+#[derive(Debug)]
+pub(super) struct Root(File);
+
+impl Root {
+    pub(super) fn open(dir: &Path) -> io::Result<Self> {
+        File::open(dir).map(Self)
+    }
+
+    fn join(&self, name: impl AsRef<Path>) -> PathBuf {
+        let root = format!("/proc/self/fd/{}", self.0.as_raw_fd());
+        Path::new(&root).join(name)
+    }
+}
+
 /// Where the tour goes.
 #[derive(Debug)]
 pub(super) struct Tour {
     /// The mounted bucket.
-    pub(super) mount: PathBuf,
+    pub(super) root: Root,
     /// A directory outside of it, for what is copied in.
     pub(super) scratch: PathBuf,
     /// What the bucket held.
     pub(super) seed: Seed,
     /// How long to go on across token expiries.
     pub(super) soak: Duration,
+    /// Set when the tour is to end early.
+    pub(super) stop: Arc<AtomicBool>,
 }
 
 impl Tour {
-    /// Takes every step.
+    /// Takes every step, until told to stop. The outcome of a step that is stopped is nobody's concern.
     pub(super) fn walk(&self, report: &mut Report) {
-        report.step("list", || self.list());
-        report.step("read a large file", || self.read_large());
-        report.step("copy a tree in", || self.copy_tree());
-        report.step("write a large file", || self.write_large());
-        report.step("append and fsync", || self.append());
-        report.step("rename", || self.rename());
-        report.step("delete", || self.delete());
-        report.step("read and write on", || self.soak());
+        type Step = fn(&Tour) -> Result<String, String>;
+        let steps: [(&str, Step); 8] = [
+            ("list", Self::list),
+            ("read a large file", Self::read_large),
+            ("copy a tree in", Self::copy_tree),
+            ("write a large file", Self::write_large),
+            ("append and fsync", Self::append),
+            ("rename", Self::rename),
+            ("delete", Self::delete),
+            ("read and write on", Self::soak),
+        ];
+        for (name, step) in steps {
+            let begun = Instant::now();
+            let outcome = step(self);
+            if self.stopped() {
+                return;
+            }
+            report.row(name, outcome, begun);
+        }
+    }
+
+    fn stopped(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
     }
 
     fn list(&self) -> Result<String, String> {
-        let mut found = files_below(&self.mount).map_err(explain("list", &self.mount))?;
+        let mut found =
+            files_below(&self.root.join("")).map_err(explain("list", &self.root.join("")))?;
         let mut wanted = self.seed.objects.clone();
         found.sort();
         wanted.sort();
@@ -109,13 +148,13 @@ impl Tour {
     }
 
     fn read_large(&self) -> Result<String, String> {
-        let path = self.mount.join(LARGE_NAME);
+        let path = self.root.join(LARGE_NAME);
         let mut file = File::open(&path).map_err(explain("open", &path))?;
         let bar = progress("reading", LARGE as u64);
         let (begun, mut buffer, mut crc, mut total) = (Instant::now(), vec![0; CALL], 0, 0);
         loop {
             let n = file.read(&mut buffer).map_err(explain("read", &path))?;
-            if n == 0 {
+            if n == 0 || self.stopped() {
                 break;
             }
             crc = crc32c::crc32c_append(crc, &buffer[..n]);
@@ -137,7 +176,7 @@ impl Tour {
     }
 
     fn copy_tree(&self) -> Result<String, String> {
-        let (from, to) = (self.scratch.join("tree"), self.mount.join("tree"));
+        let (from, to) = (self.scratch.join("tree"), self.root.join("tree"));
         for dir in 0..12u64 {
             let dir_path = from.join(format!("part-{dir:02}"));
             fs::create_dir_all(&dir_path).map_err(explain("make", &dir_path))?;
@@ -156,13 +195,13 @@ impl Tour {
     }
 
     fn write_large(&self) -> Result<String, String> {
-        let path = self.mount.join("checkpoints/model.bin");
+        let path = self.root.join("checkpoints/model.bin");
         let size = LARGE / 2;
         let data = noise(7, size);
         let bar = progress("writing", size as u64);
         let begun = Instant::now();
         let write = || -> io::Result<()> {
-            fs::create_dir_all(self.mount.join("checkpoints"))?;
+            fs::create_dir_all(self.root.join("checkpoints"))?;
             let mut file = File::create(&path)?;
             for piece in data.chunks(CALL) {
                 file.write_all(piece)?;
@@ -187,7 +226,7 @@ impl Tour {
     }
 
     fn append(&self) -> Result<String, String> {
-        let path = self.mount.join("logs/app.log");
+        let path = self.root.join("logs/app.log");
         let append = |line: &str| -> io::Result<()> {
             let mut file = OpenOptions::new().append(true).create(true).open(&path)?;
             file.write_all(line.as_bytes())?;
@@ -204,7 +243,7 @@ impl Tour {
     }
 
     fn rename(&self) -> Result<String, String> {
-        let dir = self.mount.join("checkpoints");
+        let dir = self.root.join("checkpoints");
         let (old, new) = (dir.join("model.bin"), dir.join("final.bin"));
         fs::rename(&old, &new).map_err(explain("rename", &old))?;
         let size = fs::metadata(&new).map_err(explain("look at", &new))?.len();
@@ -216,10 +255,10 @@ impl Tour {
 
     fn delete(&self) -> Result<String, String> {
         for name in ["tree", "checkpoints"] {
-            let path = self.mount.join(name);
+            let path = self.root.join(name);
             fs::remove_dir_all(&path).map_err(explain("remove", &path))?;
         }
-        let path = self.mount.join("logs/app.log");
+        let path = self.root.join("logs/app.log");
         fs::remove_file(&path).map_err(explain("remove", &path))?;
         self.list().map(|_| "the bucket is as it was".into())
     }
@@ -227,7 +266,7 @@ impl Tour {
     fn soak(&self) -> Result<String, String> {
         let bar = progress_time(self.soak);
         let (begun, mut round) = (Instant::now(), 0u64);
-        while begun.elapsed() < self.soak {
+        while begun.elapsed() < self.soak && !self.stopped() {
             self.round(round).map_err(|error| {
                 format!(
                     "round {round}, {:.1} s in: {error}",
@@ -246,7 +285,7 @@ impl Tour {
 
     fn round(&self, round: u64) -> io::Result<()> {
         let data = noise(round, 8192);
-        let path = self.mount.join(format!("soak-{round}"));
+        let path = self.root.join(format!("soak-{round}"));
         fs::write(&path, &data)?;
         if fs::read(&path)? != data {
             return Err(io::Error::other("what was written did not come back"));
@@ -254,7 +293,7 @@ impl Tour {
         fs::remove_file(&path)?;
         let mut piece = [0; 4096];
         let offset = (round * 7919 * 4096) % (LARGE as u64 - 4096);
-        File::open(self.mount.join(LARGE_NAME))?.read_exact_at(&mut piece, offset)
+        File::open(self.root.join(LARGE_NAME))?.read_exact_at(&mut piece, offset)
     }
 }
 
@@ -263,7 +302,14 @@ fn check(holds: bool, otherwise: impl FnOnce() -> String) -> Result<(), String> 
 }
 
 fn explain<'a>(what: &'a str, path: &'a Path) -> impl Fn(io::Error) -> String + 'a {
-    move |error| format!("{what} {}: {error}", path.display())
+    move |error| {
+        // Without the way through the descriptor, which means nothing to a person.
+        let name: PathBuf = match path.strip_prefix("/proc/self/fd") {
+            Ok(below) => below.components().skip(1).collect(),
+            Err(_) => path.into(),
+        };
+        format!("{what} {}: {error}", name.display())
+    }
 }
 
 fn rate(bytes: usize, time: Duration) -> String {
