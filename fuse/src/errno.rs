@@ -3,6 +3,7 @@
 //! Both are exhaustive matches over [`Kind`]: a new kind does not compile until it has a place here.
 
 use std::fmt;
+use std::sync::Arc;
 
 use gcsmount_gcs::Kind;
 use nix::errno::Errno;
@@ -15,8 +16,16 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 #[derive(Debug, Clone)]
 pub struct Error {
     errno: Errno,
+    cause: Option<Cause>,
+}
+
+/// What stands behind a failure.
+#[derive(Debug, Clone)]
+enum Cause {
     /// Boxed: the store's error is large and the result of every operation carries room for it.
-    cause: Option<Box<gcsmount_gcs::Error>>,
+    Store(Box<gcsmount_gcs::Error>),
+    /// What happened on this machine, in one sentence.
+    Local(Arc<str>),
 }
 
 impl Error {
@@ -24,6 +33,23 @@ impl Error {
     #[must_use]
     pub fn of(errno: Errno) -> Self {
         Self { errno, cause: None }
+    }
+
+    /// A failure that the store has no part in, and why.
+    #[must_use]
+    pub fn because(errno: Errno, why: impl fmt::Display) -> Self {
+        let cause = Some(Cause::Local(why.to_string().into()));
+        Self { errno, cause }
+    }
+
+    /// A failure of local disk I/O on `what`: out of space is the caller's to know, the rest is EIO.
+    #[must_use]
+    pub fn local(what: impl fmt::Display, error: &std::io::Error) -> Self {
+        let errno = match error.raw_os_error().map(Errno::from_raw) {
+            Some(kept @ (Errno::ENOSPC | Errno::EDQUOT | Errno::EFBIG)) => kept,
+            _ => Errno::EIO,
+        };
+        Self::because(errno, format_args!("{what}: {error}"))
     }
 
     /// The same failure under another errno, where the operation knows better what it means.
@@ -41,7 +67,10 @@ impl Error {
     /// The store's kind, where the store was asked.
     #[must_use]
     pub fn kind(&self) -> Option<Kind> {
-        self.cause.as_ref().map(|cause| cause.kind)
+        match &self.cause {
+            Some(Cause::Store(cause)) => Some(cause.kind),
+            Some(Cause::Local(_)) | None => None,
+        }
     }
 
     /// How loud the one log line of this failure is: what a program expects to meet is not an operator's concern.
@@ -61,26 +90,16 @@ impl From<gcsmount_gcs::Error> for Error {
     fn from(cause: gcsmount_gcs::Error) -> Self {
         Self {
             errno: errno(cause.kind),
-            cause: Some(Box::new(cause)),
+            cause: Some(Cause::Store(Box::new(cause))),
         }
-    }
-}
-
-impl From<std::io::Error> for Error {
-    /// Errors of the staging directory: out of space is the caller's to know, the rest is EIO.
-    fn from(error: std::io::Error) -> Self {
-        let errno = error.raw_os_error().map(Errno::from_raw);
-        Self::of(match errno {
-            Some(kept @ (Errno::ENOSPC | Errno::EDQUOT | Errno::EFBIG)) => kept,
-            _ => Errno::EIO,
-        })
     }
 }
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.cause {
-            Some(cause) => cause.fmt(f),
+            Some(Cause::Store(cause)) => cause.fmt(f),
+            Some(Cause::Local(why)) => f.write_str(why),
             None => f.write_str(self.errno.desc()),
         }
     }
@@ -174,9 +193,14 @@ mod tests {
     #[test]
     fn a_full_staging_disk_is_told() {
         let full = std::io::Error::from_raw_os_error(Errno::ENOSPC as i32);
-        assert_eq!(Error::from(full).errno(), Errno::ENOSPC);
+        let full = Error::local("staging in /d", &full);
+        assert_eq!((full.errno(), full.level()), (Errno::ENOSPC, Level::ERROR));
+        assert_eq!(
+            full.to_string(),
+            "staging in /d: No space left on device (os error 28)"
+        );
         let odd = std::io::Error::other("odd");
-        assert_eq!(Error::from(odd).errno(), Errno::EIO);
+        assert_eq!(Error::local("x", &odd).errno(), Errno::EIO);
         assert_eq!(Error::of(Errno::ENOSPC).level(), Level::ERROR);
         assert_eq!(Error::of(Errno::ENOENT).level(), Level::DEBUG);
     }

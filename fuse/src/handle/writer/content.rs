@@ -51,6 +51,14 @@ impl Content {
     }
 }
 
+/// A write that was refused.
+#[derive(Debug)]
+pub(super) struct Refused {
+    /// Where in the file it was to begin.
+    offset: u64,
+    pub(super) error: Error,
+}
+
 /// All there is to say of a file that is written.
 #[derive(Debug)]
 pub(super) struct State {
@@ -62,6 +70,9 @@ pub(super) struct State {
     pub(super) mtime: SystemTime,
     /// Why the last publication failed.
     pub(super) failed: Option<Error>,
+    /// A write into unpublished content that was refused, and has not been made up for: the content is not what its
+    /// program meant, and replaces nothing.
+    pub(super) refused: Option<Refused>,
     /// Whether somebody reads and writes through one handle.
     pub(super) read_back: bool,
     /// A reader of the base.
@@ -81,6 +92,7 @@ impl State {
             content,
             mtime,
             failed: None,
+            refused: None,
             read_back: false,
             reader: None,
         }
@@ -134,6 +146,7 @@ impl State {
         self.mtime = mtime;
         self.reader = None;
         self.content = Content::Published;
+        self.refused = None;
     }
 
     /// Lets go of what is kept for reading the base.
@@ -178,6 +191,7 @@ impl State {
         };
         if fits {
             self.mtime = SystemTime::now();
+            self.make_up_for(offset, data.len());
         }
         fits.then_some(Ok(()))
     }
@@ -190,6 +204,31 @@ impl State {
     ) -> Result<()> {
         self.check()?;
         let offset = self.offset(place);
+        let written = self.write_at(workshop, offset, data).await;
+        match &written {
+            Ok(()) => self.make_up_for(offset, data.len()),
+            Err(error) if self.content.is_dirty() && self.refused.is_none() => {
+                let error = error.clone();
+                self.refused = Some(Refused { offset, error });
+            }
+            Err(_) => {}
+        }
+        written
+    }
+
+    /// Notes a write that may be a refused one, tried again.
+    fn make_up_for(&mut self, offset: u64, len: usize) {
+        let written = offset..offset + len as u64;
+        self.refused
+            .take_if(|refused| written.contains(&refused.offset));
+    }
+
+    async fn write_at(
+        &mut self,
+        workshop: &Arc<Workshop>,
+        offset: u64,
+        data: &Bytes,
+    ) -> Result<()> {
         let end = offset
             .checked_add(data.len() as u64)
             .ok_or(Error::of(Errno::EFBIG))?;
@@ -337,6 +376,7 @@ impl State {
             self.abandon_content().await;
             self.content = Content::empty();
             self.failed = None;
+            self.refused = None;
             self.mtime = SystemTime::now();
             return Ok(());
         }

@@ -70,11 +70,19 @@ impl State {
                 None => Ok(self.base.clone()),
             };
         }
+        if let Some(refused) = &self.refused {
+            let error = refused.error.clone();
+            return Err(self.fail(error));
+        }
         match self.put(workshop, name).await {
             Ok(object) => {
                 self.published(Arc::new(object));
                 self.slim();
                 Ok(self.base.clone())
+            }
+            // The base is gone: what it was to be appended to is no more.
+            Err(error) if error.kind() == Some(Kind::NotFound) => {
+                Err(self.fail(error.answered_as(Errno::ESTALE)))
             }
             Err(error) => Err(self.fail(error)),
         }

@@ -39,7 +39,25 @@ impl StagingArea {
                 used.checked_add(bytes).filter(|sum| *sum <= self.limit)
             })
             .map(|_| ())
-            .map_err(|_| Error::of(Errno::ENOSPC))
+            .map_err(|_| {
+                let (dir, limit) = (self.dir.display(), self.limit);
+                let why = format_args!("staged files in {dir} may have {limit} bytes in all");
+                Error::because(Errno::ENOSPC, why)
+            })
+    }
+
+    /// Runs `act` on a staged file where it may block.
+    async fn run<T: Send + 'static>(
+        &self,
+        act: impl FnOnce() -> io::Result<T> + Send + 'static,
+    ) -> Result<T> {
+        match tokio::task::spawn_blocking(act).await {
+            Ok(result) => result.map_err(|error| {
+                Error::local(format_args!("staging in {}", self.dir.display()), &error)
+            }),
+            // The runtime is going away.
+            Err(_) => Err(Error::of(Errno::EIO)),
+        }
     }
 }
 
@@ -60,7 +78,7 @@ impl Staged {
     /// An empty file.
     pub(super) async fn create(area: &Arc<StagingArea>) -> Result<Self> {
         let dir = area.dir.clone();
-        let file = blocking(move || tempfile::tempfile_in(dir)).await?;
+        let file = area.run(move || tempfile::tempfile_in(dir)).await?;
         Ok(Self {
             area: area.clone(),
             file: Arc::new(file),
@@ -75,7 +93,8 @@ impl Staged {
         let end = offset + data.len() as u64;
         self.grow(end)?;
         let file = self.file.clone();
-        blocking(move || file.write_all_at(&data, offset)).await?;
+        let write = self.area.run(move || file.write_all_at(&data, offset));
+        write.await?;
         self.length = self.length.max(end);
         self.dirty = true;
         Ok(())
@@ -85,7 +104,7 @@ impl Staged {
     pub(super) async fn resize(&mut self, size: u64) -> Result<()> {
         self.grow(size)?;
         let file = self.file.clone();
-        blocking(move || file.set_len(size)).await?;
+        self.area.run(move || file.set_len(size)).await?;
         self.length = size;
         self.dirty = true;
         Ok(())
@@ -96,7 +115,7 @@ impl Staged {
         let left = self.length.saturating_sub(offset);
         let len = usize::try_from(left).map_or(len, |left| left.min(len));
         let file = self.file.clone();
-        let bytes = blocking(move || {
+        let bytes = self.area.run(move || {
             let mut bytes = BytesMut::zeroed(len);
             file.read_exact_at(&mut bytes, offset)?;
             Ok(bytes.freeze())
@@ -116,16 +135,6 @@ impl Staged {
 impl Drop for Staged {
     fn drop(&mut self) {
         self.area.used.fetch_sub(self.taken, Ordering::Relaxed);
-    }
-}
-
-async fn blocking<T: Send + 'static>(
-    act: impl FnOnce() -> io::Result<T> + Send + 'static,
-) -> Result<T> {
-    match tokio::task::spawn_blocking(act).await {
-        Ok(result) => Ok(result?),
-        // The runtime is going away.
-        Err(_) => Err(Error::of(Errno::EIO)),
     }
 }
 
@@ -163,6 +172,13 @@ mod tests {
     #[tokio::test]
     async fn a_directory_that_is_not_there_is_an_error() {
         let area = StagingArea::new("/nowhere/at/all".into(), 10);
-        assert_eq!(Staged::create(&area).await.unwrap_err().errno(), Errno::EIO);
+        let error = Staged::create(&area).await.unwrap_err();
+        assert_eq!(error.errno(), Errno::EIO);
+        // Which one, and why.
+        let why = error.to_string();
+        assert!(
+            why.contains("/nowhere/at/all") && why.contains("os error 2"),
+            "{why}"
+        );
     }
 }
