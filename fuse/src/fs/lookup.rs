@@ -278,6 +278,10 @@ impl Fs {
         // PATH_MAX bounds what the kernel takes.
         let reader = self.workshop.reader(&object);
         let target = self.workshop.call(reader.read(0, 4096)).await;
-        Ok(target.map_err(handle::writer::stale)?.to_vec())
+        let target = target.map_err(handle::writer::stale);
+        if target.is_err() {
+            self.table.lock().outdate(ino);
+        }
+        Ok(target?.to_vec())
     }
 }

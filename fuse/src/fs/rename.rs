@@ -9,11 +9,14 @@ use gcsmount_gcs::store::{ListRequest, Preconditions, TransferRequest};
 use gcsmount_gcs::{Generation, Kind, Object, ObjectName};
 use nix::errno::Errno;
 
-use super::unlink::{PARALLEL, check_no_local, parse};
+use super::unlink::{check_no_local, parse};
 use super::{Fs, Place};
 use crate::errno::{Error, Result};
 use crate::handle::writer::{Writer, stale};
 use crate::inode::Ino;
+
+/// Objects that are moved side by side.
+const PARALLEL: usize = 16;
 
 /// What becomes of a target that is there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -125,14 +128,10 @@ impl Fs {
                 self.move_known(source, &target, live, ends.mode).await
             }
         };
-        let moved = moved.map_err(|error| match error.errno() {
-            Errno::EEXIST => self.taken(ends.new_parent, error),
-            _ => {
-                // Where it is gone, nobody is to believe in it any more.
-                self.table.lock().outdate(ends.ino);
-                error
-            }
-        })?;
+        let moved = match moved {
+            Ok(moved) => moved,
+            Err(error) => return Err(self.learn_from(ends, error).await),
+        };
         self.set_object(ends.ino, moved);
         let replaced = ends.target.and_then(|target| self.writer_of(target));
         self.table
@@ -142,6 +141,28 @@ impl Fs {
             writer.replaced().await;
         }
         Ok(())
+    }
+
+    /// Takes in what a move that failed says of the two names.
+    async fn learn_from(&self, ends: &Ends, error: Error) -> Error {
+        if error.errno() == Errno::EEXIST {
+            return self.taken(ends.new_parent, error);
+        }
+        let writer = self.writer_of(ends.ino);
+        let clean = writer.as_ref().is_none_or(|writer| !writer.view().dirty);
+        if error.errno() != Errno::ENOENT || !clean {
+            self.table.lock().outdate(ends.ino);
+            return error;
+        }
+        // It is gone, also for those who have it open.
+        if let Some(writer) = writer {
+            writer.replaced().await;
+        }
+        let mut table = self.table.lock();
+        if let Some(parent) = table.get(ends.ino).map(|inode| inode.parent) {
+            table.remove(parent, &ends.from.name);
+        }
+        error
     }
 
     fn writer_of(&self, ino: Ino) -> Option<Arc<Writer>> {
@@ -203,7 +224,7 @@ impl Fs {
 
     async fn rename_dir(&self, ends: &Ends) -> Result<()> {
         if ends.target.is_some() {
-            self.remove_below(&ends.to, false).await?;
+            self.check_empty(&ends.to).await?;
         }
         let result = self.move_below(ends).await;
         self.enter_moved(ends, result.is_ok());

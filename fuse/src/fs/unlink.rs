@@ -2,18 +2,14 @@
 
 use std::ffi::OsStr;
 
-use futures_util::{TryStreamExt, stream};
 use gcsmount_gcs::store::{ListRequest, Preconditions};
-use gcsmount_gcs::{Kind, ObjectName};
+use gcsmount_gcs::{Kind, Object, ObjectName};
 use nix::errno::Errno;
 
 use super::{Fs, Place};
 use crate::errno::{Error, Result};
 use crate::inode::{Ino, Table};
 use crate::names;
-
-/// Objects that are moved or deleted side by side.
-pub(super) const PARALLEL: usize = 16;
 
 impl Fs {
     /// Removes a file's name and object. Open handles go on: with what was written and not published, and with what is
@@ -31,16 +27,17 @@ impl Fs {
             (place, file.writer.clone())
         };
         let object = parse(&place)?;
+        let any = Preconditions::default();
         let deleted = match writer {
             Some(writer) => {
-                let deleted = writer.unlink(|_| self.delete(&object)).await;
+                let deleted = writer.unlink(|_| self.delete(&object, &any)).await;
                 if is_gone(&deleted) {
                     // Somebody else was first. What was written here could not be published any more.
                     writer.replaced().await;
                 }
                 deleted
             }
-            None => self.delete(&object).await,
+            None => self.delete(&object, &any).await,
         };
         if deleted.is_ok() || is_gone(&deleted) {
             self.table.lock().remove(parent, &place.name);
@@ -48,13 +45,13 @@ impl Fs {
         deleted
     }
 
-    pub(super) async fn delete(&self, object: &ObjectName) -> Result<()> {
-        let any = Preconditions::default();
-        let deleted = self.workshop.call(self.store.delete(object, &any)).await;
+    async fn delete(&self, object: &ObjectName, only: &Preconditions) -> Result<()> {
+        let deleted = self.workshop.call(self.store.delete(object, only)).await;
         Ok(deleted?)
     }
 
-    /// Removes an empty directory, with what is in it that nobody can see: names that the kernel cannot hold.
+    /// Removes an empty directory. One that holds what nobody can see through a file system is not empty: it would be
+    /// lost unseen.
     ///
     /// # Errors
     /// `ENOENT`, `ENOTDIR`, `ENOTEMPTY`; the store's.
@@ -66,15 +63,18 @@ impl Fs {
             check_no_local(&mut table, ino)?;
             place
         };
-        self.remove_below(&place, true).await?;
+        if let Some(placeholder) = self.check_empty(&place).await? {
+            self.delete_placeholder(&placeholder).await?;
+        }
         self.table.lock().remove(parent, &place.name);
         Ok(())
     }
 
-    /// Checks that nothing of a directory can be seen and, with `remove`, deletes what is left of it.
-    pub(super) async fn remove_below(&self, dir: &Place, remove: bool) -> Result<()> {
+    /// Checks that a directory has nothing but its placeholder, and returns that, if there is one.
+    pub(super) async fn check_empty(&self, dir: &Place) -> Result<Option<Object>> {
         let prefix = format!("{}/", dir.object);
-        let mut unseen = Vec::new();
+        let mut placeholder = None;
+        let (mut unseen, mut first) = (0_u64, None);
         let mut request = ListRequest {
             prefix: prefix.clone(),
             // A visible name is nearly always among the first two: the placeholder comes first.
@@ -85,10 +85,14 @@ impl Fs {
             let page = self.workshop.call(self.store.list(&request)).await?;
             for object in page.objects {
                 let suffix = &object.name.as_str()[prefix.len()..];
-                if !suffix.is_empty() && names::is_reachable(suffix) {
+                if suffix.is_empty() && object.size == 0 {
+                    placeholder = Some(object);
+                } else if !suffix.is_empty() && names::is_reachable(suffix) {
                     return Err(Error::of(Errno::ENOTEMPTY));
+                } else {
+                    unseen += 1;
+                    first.get_or_insert(object.name);
                 }
-                unseen.push(object.name);
             }
             let Some(token) = page.next_page_token else {
                 break;
@@ -96,28 +100,24 @@ impl Fs {
             request.page_token = Some(token);
             request.max_results = Some(self.config.list_page);
         }
-        if !remove {
-            return Ok(());
-        }
-        // The placeholder goes last: it holds the directory in place while anything else fails.
-        let placeholder = unseen.iter().position(|name| name.as_str() == prefix);
-        let placeholder = placeholder.map(|at| unseen.swap_remove(at));
-        stream::iter(unseen.into_iter().map(Ok))
-            .try_for_each_concurrent(
-                PARALLEL,
-                |name| async move { self.delete_gone(&name).await },
-            )
-            .await?;
-        match placeholder {
-            Some(name) => self.delete_gone(&name).await,
-            None => Ok(()),
-        }
+        let Some(first) = first else {
+            return Ok(placeholder);
+        };
+        tracing::warn!(
+            dir = %dir.object, unseen, %first,
+            "a directory is kept: it looks empty, but objects below it hold what a file system cannot show"
+        );
+        Err(Error::of(Errno::ENOTEMPTY))
     }
 
-    /// Deletes an object that may be gone already.
-    async fn delete_gone(&self, name: &ObjectName) -> Result<()> {
-        match self.delete(name).await {
+    /// Deletes a placeholder that may be gone already, but not one that has got content since.
+    async fn delete_placeholder(&self, object: &Object) -> Result<()> {
+        let only_this = Preconditions::generation(object.generation);
+        match self.delete(&object.name, &only_this).await {
             Err(error) if error.kind() == Some(Kind::NotFound) => Ok(()),
+            Err(error) if error.kind() == Some(Kind::Precondition) => {
+                Err(error.answered_as(Errno::ENOTEMPTY))
+            }
             result => result,
         }
     }

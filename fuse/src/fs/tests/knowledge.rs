@@ -117,18 +117,45 @@ async fn a_late_answer_does_not_bring_back_a_name_that_was_moved() {
 
 #[tokio::test]
 async fn a_file_that_was_deleted_elsewhere_is_no_ghost() {
+    let (root, name, mode) = (Ino::ROOT, OsStr::new("f"), RenameMode::Replace);
+    for (flags, rename) in [(WRITE, false), (READ, false), (WRITE, true), (READ, true)] {
+        let bench = bench();
+        bench.put("f", "hello").await;
+        let ino = bench.ino("f").await;
+        let fh = bench.fs.open(ino, flags).await.unwrap().fh;
+        assert!(bench.store.remove("f"));
+        let failed = if rename {
+            bench
+                .fs
+                .rename(root, name, root, OsStr::new("g"), mode)
+                .await
+        } else {
+            bench.fs.unlink(root, name).await
+        };
+        assert_eq!(failed.unwrap_err().errno(), Errno::ENOENT);
+        let found = bench.lookup(root, "f").await;
+        assert_eq!(found.unwrap_err().errno(), Errno::ENOENT);
+        bench.fs.release(fh).await;
+        assert!(bench.store.names().is_empty());
+    }
+}
+
+#[tokio::test]
+async fn unpublished_bytes_outlive_a_deletion_elsewhere() {
     let bench = bench();
-    bench.put("f", "hello").await;
+    let base = vec![b'x'; 300 << 10];
+    bench.store.put("f", base);
     let ino = bench.ino("f").await;
     let fh = bench.fs.open(ino, WRITE).await.unwrap().fh;
+    bench.write(fh, "tail").await;
     assert!(bench.store.remove("f"));
-    let name = OsStr::new("f");
-    let removed = bench.fs.unlink(Ino::ROOT, name).await;
-    assert_eq!(removed.unwrap_err().errno(), Errno::ENOENT);
-    let found = bench.lookup(Ino::ROOT, "f").await;
-    assert_eq!(found.unwrap_err().errno(), Errno::ENOENT);
+    let (root, mode) = (Ino::ROOT, RenameMode::Replace);
+    let moved = bench
+        .fs
+        .rename(root, OsStr::new("f"), root, OsStr::new("g"), mode);
+    assert_eq!(moved.await.unwrap_err().errno(), Errno::ESTALE);
+    assert_eq!(bench.fs.flush(fh).await.unwrap_err().errno(), Errno::ESTALE);
     bench.fs.release(fh).await;
-    assert!(bench.store.names().is_empty());
 }
 
 #[tokio::test]

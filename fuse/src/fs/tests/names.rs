@@ -137,19 +137,52 @@ async fn an_unpublished_file_is_listed_and_found() {
 }
 
 #[tokio::test]
-async fn a_directory_with_unseen_names_only_can_be_removed() {
+async fn a_directory_that_only_looks_empty_is_kept() {
     let bench = bench();
-    for name in ["d/", "d//x", "d/./y", "e/"] {
+    bench.store.put("hidden/", "");
+    for name in ["hidden//x", "hidden/./y", "bytes/"] {
         bench.store.put(name, "x");
     }
-    bench.ino("d").await;
+    bench.store.put("empty/", "");
     let root = Ino::ROOT;
-    bench.fs.rmdir(root, OsStr::new("d")).await.unwrap();
-    assert_eq!(bench.store.names(), ["e/"]);
+    let (from, mode) = (OsStr::new("empty"), RenameMode::Replace);
+    for name in ["hidden", "bytes"] {
+        let kept = OsStr::new(name);
+        let removed = bench.fs.rmdir(root, kept).await;
+        assert_eq!(removed.unwrap_err().errno(), Errno::ENOTEMPTY);
+        let replaced = bench.fs.rename(root, from, root, kept, mode).await;
+        assert_eq!(replaced.unwrap_err().errno(), Errno::ENOTEMPTY);
+    }
+    bench.fs.rmdir(root, from).await.unwrap();
+    let left = ["bytes/", "hidden/", "hidden/./y", "hidden//x"];
+    assert_eq!(bench.store.names(), left);
+    // A rename takes them along.
+    let hidden = OsStr::new("hidden");
+    bench
+        .fs
+        .rename(root, hidden, root, from, mode)
+        .await
+        .unwrap();
+    let moved = ["bytes/", "empty/", "empty/./y", "empty//x"];
+    assert_eq!(bench.store.names(), moved);
     let (_, fh) = bench.create("e2").await;
     let not = bench.fs.rmdir(root, OsStr::new("e2")).await;
     assert_eq!(not.unwrap_err().errno(), Errno::ENOTDIR);
     bench.fs.release(fh).await;
+}
+
+#[tokio::test]
+async fn a_placeholder_that_has_changed_is_kept() {
+    let bench = bench();
+    bench.store.put("d/", "");
+    bench.ino("d").await;
+    let fault = Fault::Before(StoreKind::Precondition);
+    bench.faults.inject(Method::Delete, 1, fault);
+    let (root, name) = (Ino::ROOT, OsStr::new("d"));
+    let removed = bench.fs.rmdir(root, name).await;
+    assert_eq!(removed.unwrap_err().errno(), Errno::ENOTEMPTY);
+    bench.fs.rmdir(root, name).await.unwrap();
+    assert!(bench.store.names().is_empty());
 }
 
 #[tokio::test]
