@@ -7,6 +7,7 @@
 //!
 //! A panic costs its request an EIO and a log line, and nothing else: a reply that is dropped answers EIO by itself.
 
+mod repeats;
 mod reply;
 
 use std::ffi::OsStr;

@@ -1,6 +1,7 @@
 //! Results as replies.
 
 use std::ffi::OsStr;
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -10,6 +11,7 @@ use fuser::{
 };
 use tracing::Level;
 
+use super::repeats::Repeats;
 use crate::errno::{Error, Result};
 use crate::fs::{Attr, Entry, EntrySink, Fh, Kind, Opened};
 use crate::inode::Ino;
@@ -31,12 +33,27 @@ pub(super) fn answer<T, R: Answer<T>>(op: &'static str, reply: R, result: Result
     }
 }
 
+/// Failures that were logged of late, by request, errno and kind.
+static LOGGED: LazyLock<Repeats<(&'static str, i32, Option<gcsmount_gcs::Kind>)>> =
+    LazyLock::new(Repeats::default);
+
+/// A store that is down fails every request: of those that differ in their subject only, one in a while gets its line,
+/// with the count of those that got none.
 fn log(op: &'static str, error: &Error) {
     let errno = error.errno();
-    match error.level() {
-        Level::ERROR => tracing::error!(op, ?errno, %error, "operation failed"),
-        Level::WARN => tracing::warn!(op, ?errno, %error, "operation failed"),
-        _ => tracing::debug!(op, ?errno, %error, "operation failed"),
+    let level = error.level();
+    if level > Level::WARN {
+        tracing::debug!(op, ?errno, %error, "operation failed");
+        return;
+    }
+    let Some(more) = LOGGED.admit((op, errno as i32, error.kind())) else {
+        return;
+    };
+    let and_more = (more > 0).then_some(more);
+    if level == Level::ERROR {
+        tracing::error!(op, ?errno, %error, and_more, "operation failed");
+    } else {
+        tracing::warn!(op, ?errno, %error, and_more, "operation failed");
     }
 }
 
