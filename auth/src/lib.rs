@@ -1,12 +1,16 @@
-//! The token broker: it turns the token that says who a workload is (a subject token, such as the
-//! one that Kubernetes projects into a pod) into an access token for Google Cloud, and keeps a
-//! valid one ready. No metadata server is asked for anything.
+//! The token broker: it turns what says who a workload is (a subject token, such as the one that
+//! Kubernetes projects into a pod, or a credential file) into access tokens for Google Cloud, and
+//! keeps a valid one ready. No metadata server is asked for anything, unless it is the chosen source.
 //!
 //! A token takes five steps: a [`source`] reads the subject token afresh; its [`claims`] lead to
 //! the [`audience`]; the token service ([`sts`]) exchanges it; the [`broker`] publishes the result
 //! ahead of expiry, as a pure schedule says; the [`provider`] hands it to Google's client
 //! libraries. An [`exchange`] is the seam in the middle: whatever gets a token in one attempt can
-//! stand behind a broker.
+//! stand behind a broker, such as a [`CredentialFile`], a [`TokenUrl`] or a [`Metadata`] server, and
+//! one may stand around another ([`Impersonation`], [`Downscoping`]).
+//!
+//! [`Identities`] lets all who hold one identity share its broker, and [`serve`] lets other
+//! processes share it over a unix socket.
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), gcsmount_auth::Error> {
@@ -20,6 +24,24 @@
 //! println!("{:?}", broker.status());
 //! let credentials = broker.credentials(); // for `Storage::builder().with_credentials(..)`
 //! # drop(credentials);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! Another way to the token changes the first lines only:
+//!
+//! ```no_run
+//! # async fn example() -> Result<(), gcsmount_auth::Error> {
+//! use std::sync::Arc;
+//!
+//! use gcsmount_auth::{Broker, CredentialFile, CredentialFileConfig, Routes, SocketConfig, TokenSocket};
+//!
+//! let file = CredentialFileConfig::new("/etc/gcsmount/key.json");
+//! let tuning = file.tuning();
+//! let broker = Broker::with_exchange(Arc::new(CredentialFile::new(file)), tuning);
+//! let config = SocketConfig::new("/run/gcsmount/token.sock", Routes::Any(broker));
+//! let socket = TokenSocket::bind(config).await?; // for `gcsfuse --token-url unix:///run/…`
+//! socket.stop().await;
 //! # Ok(())
 //! # }
 //! ```

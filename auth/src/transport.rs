@@ -239,29 +239,43 @@ fn causes<'a>(
 }
 
 /// TLS with the certificates that the system trusts (`SSL_CERT_FILE` and `SSL_CERT_DIR` are
-/// obeyed). An `http` server needs none, so that an image without certificates can use one.
+/// obeyed). An `http` server needs none, so that an image without certificates can use one. Either
+/// is made once in a process, and a thousand identities share it.
 fn tls(uri: &Uri) -> Result<ClientConfig, Error> {
-    /// Read once in a process: some hundred certificates, which a thousand identities share.
-    static TRUSTED: OnceLock<ClientConfig> = OnceLock::new();
-    if uri.scheme_str() != Some("https") {
-        return Ok(builder()?
-            .with_root_certificates(RootCertStore::empty())
-            .with_no_client_auth());
+    static TRUSTING: OnceLock<ClientConfig> = OnceLock::new();
+    static UNUSED: OnceLock<ClientConfig> = OnceLock::new();
+    match uri.scheme_str() == Some("https") {
+        true => shared(&TRUSTING, trusting),
+        false => shared(&UNUSED, unused),
     }
-    if let Some(config) = TRUSTED.get() {
+}
+
+fn shared(
+    place: &OnceLock<ClientConfig>,
+    make: fn() -> Result<ClientConfig, Error>,
+) -> Result<ClientConfig, Error> {
+    if let Some(config) = place.get() {
         return Ok(config.clone());
     }
-    let config = builder()?
-        .with_native_roots()
-        .map_err(|error| {
-            let message = format!(
-                "no certificate authority is known to this system ({error}): install \
-                 ca-certificates or set SSL_CERT_FILE"
-            );
-            Error::new(Kind::Config, message)
-        })?
-        .with_no_client_auth();
-    Ok(TRUSTED.get_or_init(|| config).clone())
+    let config = make()?;
+    Ok(place.get_or_init(|| config).clone())
+}
+
+fn trusting() -> Result<ClientConfig, Error> {
+    let builder = builder()?.with_native_roots().map_err(|error| {
+        let message = format!(
+            "no certificate authority is known to this system ({error}): install \
+             ca-certificates or set SSL_CERT_FILE"
+        );
+        Error::new(Kind::Config, message)
+    })?;
+    Ok(builder.with_no_client_auth())
+}
+
+fn unused() -> Result<ClientConfig, Error> {
+    Ok(builder()?
+        .with_root_certificates(RootCertStore::empty())
+        .with_no_client_auth())
 }
 
 fn builder() -> Result<rustls::ConfigBuilder<ClientConfig, rustls::WantsVerifier>, Error> {

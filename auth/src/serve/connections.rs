@@ -19,8 +19,16 @@ pub(super) struct Connections {
     limit: usize,
     tasks: JoinSet<()>,
     open: VecDeque<Open>,
-    /// Told when a connection becomes idle.
-    idle: Arc<Notify>,
+    crowd: Arc<Crowd>,
+}
+
+/// What the connections tell the one who accepts.
+#[derive(Debug, Default)]
+struct Crowd {
+    /// Whether all places are taken: only then does it matter that one becomes idle, and the many
+    /// requests of a quiet table wake nobody.
+    full: AtomicBool,
+    idle: Notify,
 }
 
 #[derive(Debug)]
@@ -33,7 +41,7 @@ struct Open {
 impl Open {
     /// Whether it may be closed for another one: it has no request, and had one or time for one.
     fn gives_way(&self) -> bool {
-        self.busy.requests.load(Ordering::Relaxed) == 0
+        self.busy.requests.load(Ordering::SeqCst) == 0
             && (self.busy.answered.load(Ordering::Relaxed) || self.since.elapsed() >= PATIENCE)
     }
 }
@@ -43,7 +51,7 @@ impl Open {
 pub(super) struct Busy {
     requests: Arc<AtomicUsize>,
     answered: Arc<AtomicBool>,
-    idle: Arc<Notify>,
+    crowd: Arc<Crowd>,
 }
 
 /// A request that runs, for as long as this lives.
@@ -59,8 +67,12 @@ impl Busy {
 impl Drop for Running {
     fn drop(&mut self) {
         self.0.answered.store(true, Ordering::Relaxed);
-        self.0.requests.fetch_sub(1, Ordering::Relaxed);
-        self.0.idle.notify_one();
+        // In one order with the other side, which marks the table full and then counts requests:
+        // one of the two sees the other.
+        self.0.requests.fetch_sub(1, Ordering::SeqCst);
+        if self.0.crowd.full.load(Ordering::SeqCst) {
+            self.0.crowd.idle.notify_one();
+        }
     }
 }
 
@@ -70,18 +82,20 @@ impl Connections {
             limit: limit.max(1),
             tasks: JoinSet::new(),
             open: VecDeque::new(),
-            idle: Arc::new(Notify::new()),
+            crowd: Arc::default(),
         }
     }
 
     /// Whether one more can be taken, if need be in place of an idle one.
     pub(super) fn has_room(&self) -> bool {
-        self.open.len() < self.limit || self.open.iter().any(Open::gives_way)
+        let full = self.open.len() >= self.limit;
+        self.crowd.full.store(full, Ordering::SeqCst);
+        !full || self.open.iter().any(Open::gives_way)
     }
 
     /// Waits until there may be room again.
     pub(super) async fn changed(&mut self) {
-        let idle = Arc::clone(&self.idle);
+        let crowd = Arc::clone(&self.crowd);
         tokio::select! {
             Some(ended) = self.tasks.join_next_with_id() => {
                 let id = match ended {
@@ -90,7 +104,7 @@ impl Connections {
                 };
                 self.forget(id);
             }
-            () = idle.notified() => {}
+            () = crowd.idle.notified() => {}
             () = sleep(PATIENCE), if self.open.len() >= self.limit => {}
         }
     }
@@ -109,7 +123,7 @@ impl Connections {
         let busy = Busy {
             requests: Arc::default(),
             answered: Arc::default(),
-            idle: Arc::clone(&self.idle),
+            crowd: Arc::clone(&self.crowd),
         };
         let task = self.tasks.spawn(connection(busy.clone()));
         self.open.push_back(Open {
