@@ -38,6 +38,7 @@ mod resolve;
 mod resource;
 mod retry;
 mod session;
+mod silence;
 mod transport;
 mod upload;
 mod url;

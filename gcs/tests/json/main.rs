@@ -14,5 +14,6 @@ mod identity;
 mod network;
 mod reads;
 mod script;
+mod silence;
 mod simulation;
 mod uploads;

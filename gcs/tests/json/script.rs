@@ -135,9 +135,13 @@ impl Server {
     }
 
     pub fn pooled(&self, pool: &Pool, config: Config) -> JsonStore {
+        JsonStore::new(&self.http(pool), BucketName::parse("bkt").unwrap(), config).unwrap()
+    }
+
+    /// Connections that all lead here.
+    pub fn http(&self, pool: &Pool) -> Http {
         let server = self.clone();
-        let http = Http::in_memory(pool, move || server.dial());
-        JsonStore::new(&http, BucketName::parse("bkt").unwrap(), config).unwrap()
+        Http::in_memory(pool, move || server.dial())
     }
 
     fn dial(&self) -> io::Result<tokio::io::DuplexStream> {

@@ -138,6 +138,8 @@ pub(super) struct Failed {
     pub(super) may_have_acted: bool,
     /// How long bodies moved meanwhile, which counts against nobody's deadline.
     pub(super) moving: Duration,
+    /// It had only the time that a silent store gets, and heard nothing: looking would be in vain as well.
+    pub(super) in_vain: bool,
 }
 
 impl Failed {
@@ -147,6 +149,7 @@ impl Failed {
             error,
             may_have_acted: false,
             moving: Duration::ZERO,
+            in_vain: false,
         }
     }
 }

@@ -15,6 +15,7 @@ use super::deadline::Deadline;
 use super::endpoint::Endpoint;
 use super::identity::{Identity, Proof};
 use super::retry::{self, Noise, Safety};
+use super::silence::Silence;
 use super::transport::{Arrived, Http, Lost, Sending};
 use super::url::Urls;
 use crate::{BucketName, Cause, Error, Kind, Result};
@@ -34,6 +35,7 @@ pub(super) struct Client {
     pub(super) noise: Noise,
     pub(super) upload_chunk: u64,
     pub(super) clock: Clock,
+    pub(super) silence: Arc<Silence>,
     http: Http,
     identity: Identity,
     /// Sent with every request.
@@ -62,6 +64,7 @@ impl Client {
         Ok(Self {
             urls: Urls::new(&config.endpoint, &bucket),
             bucket,
+            silence: http.silence(config.endpoint.authority()),
             endpoint: config.endpoint,
             timeouts: config.timeouts,
             retry: config.retry,
@@ -76,25 +79,35 @@ impl Client {
 
     /// Sends `call` until it succeeds, cannot succeed, or its time is over.
     pub(super) async fn run(&self, call: &Call<'_>) -> Result<Answer, Failed> {
-        let mut deadline = Deadline::after(self.timeouts.operation);
+        let turn = self.silence.begin(call.payload.len(), &self.timeouts);
+        let mut deadline = Deadline::after(turn.limit());
         let mut may_have_acted = false;
         let mut unavailable = 0;
         for next in 1.. {
             let error = match self.attempt(call, &mut deadline).await {
-                Ok(answer) => return Ok(answer),
+                Ok(answer) => {
+                    turn.end();
+                    return Ok(answer);
+                }
                 Err(error) => error,
             };
             may_have_acted |= call.safety != Safety::Read && retry::may_have_acted(&error);
             unavailable += u32::from(error.kind == Kind::Unavailable);
             let pause = retry::pause(&self.retry, &error, next, self.noise.next());
-            if !retry::repeats(call.safety, &error)
-                || unavailable >= self.retry.attempts
-                || Instant::now() + pause >= deadline.end()
-            {
+            let late = Instant::now() + pause >= deadline.end();
+            if late || !retry::repeats(call.safety, &error) || unavailable >= self.retry.attempts {
+                let unheard = retry::is_unheard(&error);
+                let short = turn.is_short();
+                if late && unheard {
+                    turn.end_in_vain();
+                } else {
+                    turn.end();
+                }
                 return Err(Failed {
                     error,
                     may_have_acted,
                     moving: deadline.moving(),
+                    in_vain: short && unheard,
                 });
             }
             tracing::debug!(
@@ -169,6 +182,7 @@ impl Client {
             .await
             .map_err(lost)?;
         let deadline = deadline.end();
+        self.silence.heard();
         self.clock.hear(&arrived.headers, SystemTime::now());
         let success =
             arrived.status.is_success() || arrived.status == StatusCode::PERMANENT_REDIRECT;

@@ -61,6 +61,11 @@ pub struct Timeouts {
     /// `idle` that ends a body, and [`Retry::attempts`] that bounds how often it is sent again without progress.
     /// Looking what became of a lost answer has this time once more.
     pub operation: Duration,
+    /// The same while the store is silent: after an operation has waited in vain, and until anything arrives from the
+    /// same host over the same [`Http`](super::Http), every operation has this time, and the outcome of one that may
+    /// have acted is not looked for. So a queue of calls fails soon behind its first. One operation in 10 minutes still
+    /// has its full time.
+    pub silent: Duration,
 }
 
 impl Default for Timeouts {
@@ -69,6 +74,7 @@ impl Default for Timeouts {
             first_byte: Duration::from_secs(30),
             idle: Duration::from_secs(15),
             operation: Duration::from_secs(120),
+            silent: Duration::from_secs(5),
         }
     }
 }

@@ -136,6 +136,7 @@ impl Body {
             };
             match flow.next().await {
                 Some(Ok(piece)) => {
+                    self.client.silence.heard();
                     self.take(&piece)?;
                     return Ok(Some((piece, self)));
                 }

@@ -36,7 +36,7 @@ impl Sent<'_> {
 
 impl Failed {
     /// Whether looking can turn this failure into a success.
-    pub(super) fn is_open(&self) -> bool {
+    fn is_open(&self) -> bool {
         self.may_have_acted
             && match self.error.kind {
                 Kind::Precondition | Kind::NotFound | Kind::Gone | Kind::Unavailable => true,
@@ -55,8 +55,19 @@ impl Failed {
             }
     }
 
+    /// Itself where a look may tell the outcome, else the error to report.
+    fn worth_a_look(self) -> Result<Self> {
+        if !self.is_open() {
+            Err(self.error)
+        } else if self.in_vain {
+            Err(self.unknown())
+        } else {
+            Ok(self)
+        }
+    }
+
     /// The error of an outcome that looking did not tell.
-    pub(super) fn unknown(self) -> Error {
+    fn unknown(self) -> Error {
         if !self.is_open() {
             return self.error;
         }
@@ -71,9 +82,7 @@ impl Failed {
 impl Client {
     /// The object that `sent` became, or the failure as it stands.
     pub(super) async fn resolve_sent(&self, failed: Failed, sent: &Sent<'_>) -> Result<Object> {
-        if !failed.is_open() {
-            return Err(failed.error);
-        }
+        let failed = failed.worth_a_look()?;
         match self.stat(sent.name).await {
             Ok(live) if sent.is(&live) => Ok(live),
             // The live object is known not to be ours, and the old one may still be there: a plain failure.
@@ -85,9 +94,7 @@ impl Client {
 
     /// Whether the object is gone after a delete that may have acted.
     pub(super) async fn resolve_deleted(&self, failed: Failed, name: &ObjectName) -> Result<()> {
-        if !failed.is_open() {
-            return Err(failed.error);
-        }
+        let failed = failed.worth_a_look()?;
         if failed.error.kind == Kind::NotFound {
             return Ok(());
         }
@@ -105,9 +112,7 @@ impl Client {
         failed: Failed,
         request: &TransferRequest,
     ) -> Result<Object> {
-        if !failed.is_open() {
-            return Err(failed.error);
-        }
+        let failed = failed.worth_a_look()?;
         match self.stat(&request.source).await {
             Err(error) if error.kind == Kind::NotFound => {}
             Ok(_) => return Err(failed.error),
@@ -131,9 +136,7 @@ impl Client {
         failed: Failed,
         request: &TransferRequest,
     ) -> Result<Object> {
-        if !failed.is_open() {
-            return Err(failed.error);
-        }
+        let failed = failed.worth_a_look()?;
         let (Ok(source), Ok(target)) = (
             self.stat(&request.source).await,
             self.stat(&request.target).await,
@@ -158,9 +161,7 @@ impl Client {
         patch: &Patch,
         preconditions: &Preconditions,
     ) -> Result<Object> {
-        if !failed.is_open() {
-            return Err(failed.error);
-        }
+        let failed = failed.worth_a_look()?;
         let live = match self.stat(name).await {
             Ok(live) => live,
             Err(error) if error.kind == Kind::NotFound => return Err(failed.error),
@@ -193,9 +194,7 @@ impl Client {
         request: &WriteRequest,
         sources: &[ComposeSource],
     ) -> Result<Object> {
-        if !failed.is_open() {
-            return Err(failed.error);
-        }
+        let failed = failed.worth_a_look()?;
         let digests = sources
             .iter()
             .map(|source| self.digest(source, &request.name));

@@ -56,6 +56,22 @@ pub(super) fn may_have_acted(error: &Error) -> bool {
     }
 }
 
+/// Whether nobody was there to be heard: what tells a silent store from one that fails.
+pub(super) fn is_unheard(error: &Error) -> bool {
+    match error.cause {
+        Some(Cause::TimedOut | Cause::Unreachable) => true,
+        Some(
+            Cause::UnknownHost
+            | Cause::Refused
+            | Cause::Tls
+            | Cause::Credentials
+            | Cause::Busy
+            | Cause::Broken,
+        )
+        | None => false,
+    }
+}
+
 /// How long to wait before attempt number `next`, counted from 1; `noise` is any 64 bits.
 ///
 /// Full jitter: anywhere between nothing and a limit that doubles, so that clients that failed together do not come

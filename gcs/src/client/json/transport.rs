@@ -3,6 +3,7 @@
 //! [`Http`] is the pool that all buckets of a process share. It knows no retry and no meaning: a request goes out, and
 //! the head of an answer comes back, or the [`Cause`] why none does.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,6 +14,7 @@ use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use hyper_util::client::legacy::{self, Client};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
+use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, timeout, timeout_at};
 
@@ -20,6 +22,7 @@ use super::config::{Pool, Timeouts};
 use super::connect::{self, Connector};
 use super::deadline::{Deadline, moving, patience};
 use super::payload::{Outgoing, Payload, Sent};
+use super::silence::Silence;
 use crate::Cause;
 
 /// hyper takes no smaller buffer.
@@ -34,6 +37,8 @@ const HEADERS: usize = 512;
 pub struct Http {
     client: Client<Connector, Outgoing>,
     slots: Arc<Semaphore>,
+    /// What was heard, by authority: as many as there are endpoints in the configuration.
+    silences: Arc<Mutex<BTreeMap<String, Arc<Silence>>>>,
 }
 
 impl fmt::Debug for Http {
@@ -73,7 +78,14 @@ impl Http {
         Self {
             client,
             slots: Arc::new(Semaphore::new(pool.in_flight.max(1))),
+            silences: Arc::default(),
         }
+    }
+
+    /// What all that talk to this host have heard of it.
+    pub(super) fn silence(&self, authority: &str) -> Arc<Silence> {
+        let mut silences = self.silences.lock();
+        Arc::clone(silences.entry(authority.to_owned()).or_default())
     }
 
     /// Sends one request and waits for the head of its answer, in no case beyond `deadline`, which is put off by the

@@ -58,7 +58,7 @@ impl Courier {
                 patience.deadline += failed.moving;
             }
             let (progress, error) = match sent {
-                Err(failed) if failed.error.kind == Kind::Unavailable => {
+                Err(failed) if failed.error.kind == Kind::Unavailable && !failed.in_vain => {
                     // Only the last chunk publishes; asking with the total may do it as well.
                     may_have_acted |= chunk.last.is_some();
                     let total = chunk.last.map(|_| chunk.end());
