@@ -384,7 +384,7 @@ impl Drop for Mounted {
             });
         if joiner.is_ok() && joined.recv_timeout(JOIN_ON_DROP).is_err() {
             tracing::warn!(
-                "the mount is still in use somewhere; its session goes on until that ends"
+                "the mount is still in use somewhere; its session is left to end by itself, or with the process"
             );
         }
     }

@@ -22,7 +22,7 @@ mod stream;
 
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
@@ -58,8 +58,11 @@ pub struct Workshop {
     /// Staged files that may still be uploaded side by side. Not out of the streams' number: a stream lasts as long as
     /// the program that writes it likes.
     puts: Semaphore,
-    /// Counts the pieces that uploads have taken: who waits for one of them to end can see that they get on.
-    pieces: AtomicU64,
+    /// Uploads that are in a call of the store now. It ends each of these in time, so that who waits for one of them to
+    /// end need not doubt.
+    sending: AtomicUsize,
+    /// How many such calls have ended.
+    sent: AtomicU64,
     staging: Arc<StagingArea>,
     /// Where tails go before they are composed: a name prefix ending with a slash.
     tails: String,
@@ -101,7 +104,8 @@ impl Workshop {
             buffer_limit: config.buffer_limit as u64,
             streams: Arc::new(Semaphore::new(config.max_streams)),
             puts: Semaphore::new(config.max_streams.max(1)),
-            pieces: AtomicU64::new(0),
+            sending: AtomicUsize::new(0),
+            sent: AtomicU64::new(0),
             staging: StagingArea::new(config.temp_dir, config.staging_limit),
             tails: config.tails,
             next_tail: AtomicU64::new(0),
@@ -150,21 +154,28 @@ impl Workshop {
         self.store.upload_memory().saturating_add(2 * PIECE)
     }
 
-    /// A place among the uploads of staged files and the memory for one, in this order, as soon as others have ended.
-    async fn put_turn(&self) -> gcsmount_gcs::Result<(Option<SemaphorePermit<'_>>, Lease)> {
+    /// A place among the uploads of staged files and the memory for one of `length` bytes, in this order, as soon as
+    /// others have ended.
+    async fn put_turn(
+        &self,
+        length: u64,
+    ) -> gcsmount_gcs::Result<(Option<SemaphorePermit<'_>>, Lease)> {
+        // A short file is held once as it was read, and once as it is gathered for its request.
+        let twice = usize::try_from(length).map_or(usize::MAX, |length| length.saturating_mul(2));
+        let bytes = self.put_memory().min(twice);
         let turn = async {
             // It is closed never.
             let slot = self.puts.acquire().await.ok();
-            let budget = self.cache.budget();
-            let memory = budget.acquire(self.put_memory(), Priority::Upload).await;
+            let memory = self.cache.budget().acquire(bytes, Priority::Upload).await;
             (slot, memory)
         };
         let mut turn = pin!(turn);
         loop {
-            let before = self.pieces.load(Ordering::Relaxed);
+            let before = self.sent.load(Ordering::Relaxed);
             match tokio::time::timeout(self.deadline, turn.as_mut()).await {
                 Ok(turn) => return Ok(turn),
-                Err(_) if self.pieces.load(Ordering::Relaxed) != before => {}
+                Err(_) if self.sending.load(Ordering::Relaxed) > 0 => {}
+                Err(_) if self.sent.load(Ordering::Relaxed) != before => {}
                 Err(_) => {
                     return Err(overdue(
                         "there is no memory for another upload, and none gets on",
@@ -174,9 +185,14 @@ impl Workshop {
         }
     }
 
-    /// Notes that an upload has taken a piece.
-    fn got_on(&self) {
-        self.pieces.fetch_add(1, Ordering::Relaxed);
+    /// One step of an upload, for as long as the store lets it go on.
+    async fn step<T>(
+        &self,
+        step: impl Future<Output = gcsmount_gcs::Result<T>>,
+    ) -> gcsmount_gcs::Result<T> {
+        self.sending.fetch_add(1, Ordering::Relaxed);
+        let _sent = Sent(self);
+        step.await
     }
 
     /// A call of the store that sends `bytes` bytes. What takes long to send is bounded by the store itself, which sees
@@ -202,6 +218,16 @@ impl Workshop {
             Ok(result) => result,
             Err(_) => Err(overdue("the store did not answer within the deadline")),
         }
+    }
+}
+
+/// Notes the end of a step, however it ends.
+struct Sent<'a>(&'a Workshop);
+
+impl Drop for Sent<'_> {
+    fn drop(&mut self) {
+        self.0.sent.fetch_add(1, Ordering::Relaxed);
+        self.0.sending.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

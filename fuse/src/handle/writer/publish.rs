@@ -193,16 +193,15 @@ async fn put_staged(
     staged: &Staged,
 ) -> Result<Object> {
     // Let go of after the upload.
-    let _turn = workshop.put_turn().await?;
+    let _turn = workshop.put_turn(staged.length).await?;
     let mut upload = workshop.call(workshop.store.upload(request)).await?;
     let mut at = 0;
     while at < staged.length {
         let piece = staged.read(at, PIECE).await?;
         at += piece.len() as u64;
-        upload.write(piece).await?;
-        workshop.got_on();
+        workshop.step(upload.write(piece)).await?;
     }
-    Ok(upload.finish().await?)
+    Ok(workshop.step(upload.finish()).await?)
 }
 
 /// Bytes of the base as they arrive.

@@ -160,11 +160,8 @@ async fn upload(
     let mut upload = workshop.call(workshop.store.upload(&request)).await?;
     while let Some(step) = steps.recv().await {
         match step {
-            Step::Bytes(bytes) => {
-                upload.write(bytes).await?;
-                workshop.got_on();
-            }
-            Step::Finish => return upload.finish().await,
+            Step::Bytes(bytes) => workshop.step(upload.write(bytes)).await?,
+            Step::Finish => return workshop.step(upload.finish()).await,
         }
     }
     let forgotten = async {
