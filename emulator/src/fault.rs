@@ -16,7 +16,8 @@ pub struct FaultRule {
     /// Method name with `*` for anything, such as `storage.objects.get*`; absent for every method of the API.
     #[serde(default)]
     pub method: Option<String>,
-    /// Part of the object's name (of the prefix, for a list), or the whole of it with `*` for anything.
+    /// Part of the object's name (of the prefix, for a list), or the whole of it with `*` for anything. An upload's is
+    /// the `name` in the URL, else that in the resource which its body begins with.
     #[serde(default)]
     pub name: Option<String>,
     /// Matching requests that are let through first.
@@ -143,6 +144,11 @@ impl Faults {
         let mut rules = self.rules.lock();
         rules.clear();
         self.any.store(false, Ordering::Release);
+    }
+
+    /// Whether a rule asks for a name, which some requests keep in their body.
+    pub(crate) fn go_by_name(&self) -> bool {
+        self.any.load(Ordering::Acquire) && self.rules.lock().iter().any(|rule| rule.name.is_some())
     }
 
     /// The action for one request, if a rule strikes it.

@@ -31,6 +31,8 @@ pub(crate) struct Inbound {
     gate: Option<Gate>,
     /// Received, and not yet let through by the gate.
     stash: Bytes,
+    /// Met while looking ahead, to be told behind the stash.
+    failure: Option<Failure>,
     idle: Duration,
     received: u64,
     limit: u64,
@@ -43,6 +45,7 @@ impl Inbound {
             body: Some(body),
             gate: None,
             stash: Bytes::new(),
+            failure: None,
             idle,
             received: 0,
             limit,
@@ -56,6 +59,7 @@ impl Inbound {
             body: None,
             gate: None,
             stash: body,
+            failure: None,
             idle: Duration::ZERO,
             received: 0,
             limit: SMALL_BODY,
@@ -67,17 +71,41 @@ impl Inbound {
         self.gate = gate;
     }
 
-    /// The length that the caller announced.
+    /// The length that the caller announced, less what was taken.
     pub(crate) fn announced(&self) -> Option<u64> {
-        let at_hand = self.stash.len() as u64;
-        self.body
-            .as_ref()
-            .map_or(Some(at_hand), |body| body.size_hint().exact())
+        let to_come = match &self.body {
+            Some(body) => body.size_hint().exact()?,
+            None => 0,
+        };
+        Some(self.stash.len() as u64 + to_come)
+    }
+
+    /// Looks ahead, at most `limit` bytes or a piece more, until `find` finds something in the beginning of the body.
+    /// Nothing of the body is lost.
+    pub(crate) async fn look_ahead<T>(
+        &mut self,
+        limit: usize,
+        find: impl Fn(&Bytes) -> Option<T>,
+    ) -> Option<T> {
+        loop {
+            let found = find(&self.stash);
+            if found.is_some() || self.stash.len() >= limit || self.failure.is_some() {
+                return found;
+            }
+            match self.receive().await {
+                Ok(Some(piece)) => self.stash = [self.stash.as_ref(), &piece].concat().into(),
+                Ok(None) => return None,
+                Err(failure) => self.failure = Some(failure),
+            }
+        }
     }
 
     /// The next piece; `None` at the end.
     pub(crate) async fn next(&mut self) -> Result<Option<Bytes>, Failure> {
         if self.stash.is_empty() {
+            if let Some(failure) = self.failure.take() {
+                return Err(failure);
+            }
             let Some(piece) = self.receive().await? else {
                 return Ok(None);
             };

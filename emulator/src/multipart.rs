@@ -45,30 +45,66 @@ pub(crate) fn boundary(content_type: &str) -> Result<String, ApiError> {
 /// Cuts a body at its boundary (RFC 2046 section 5.1.1). Lines end as the first delimiter's line does: some
 /// clients send bare line feeds.
 pub(crate) fn split(body: &Bytes, boundary: &[u8]) -> Result<Vec<Part>, ApiError> {
-    let opening = [b"--", boundary].concat();
-    let start = memmem::find(body, &opening).ok_or_else(|| malformed("there is no boundary"))?;
-    let mut at = start + opening.len();
-    let end_of_line: &[u8] = match memchr::memchr(b'\n', &body[at..]) {
-        Some(0) => b"\n",
-        Some(newline) if body[at + newline - 1] != b'\r' => b"\n",
-        Some(_) => b"\r\n",
-        None => return Err(malformed("the first part is missing")),
-    };
-    let delimiter = [end_of_line, &opening].concat();
-    let finder = memmem::Finder::new(&delimiter);
+    let mut cut = Cut::open(body, boundary)?;
     let mut parts = Vec::new();
-    while !body[at..].starts_with(b"--") {
-        let line = memmem::find(&body[at..], end_of_line)
-            .ok_or_else(|| malformed("a part is cut short"))?;
-        let part_start = at + line + end_of_line.len();
-        let length = finder
-            .find(&body[part_start..])
-            .ok_or_else(|| malformed("there is no closing boundary"))?;
-        let part_end = part_start + length;
-        parts.push(parse_part(&body.slice(part_start..part_end), end_of_line)?);
-        at = part_end + delimiter.len();
+    while let Some(part) = cut.next()? {
+        parts.push(part);
     }
     Ok(parts)
+}
+
+/// The first part of a body, as soon as all of that part is there.
+pub(crate) fn first(body: &Bytes, boundary: &[u8]) -> Option<Part> {
+    Cut::open(body, boundary).ok()?.next().ok()?
+}
+
+/// A body on its way to parts.
+struct Cut<'a> {
+    body: &'a Bytes,
+    /// Behind the last delimiter.
+    at: usize,
+    end_of_line: &'static [u8],
+    delimiter: memmem::Finder<'static>,
+}
+
+impl<'a> Cut<'a> {
+    fn open(body: &'a Bytes, boundary: &[u8]) -> Result<Self, ApiError> {
+        let opening = [b"--", boundary].concat();
+        let start =
+            memmem::find(body, &opening).ok_or_else(|| malformed("there is no boundary"))?;
+        let at = start + opening.len();
+        let end_of_line: &[u8] = match memchr::memchr(b'\n', &body[at..]) {
+            Some(0) => b"\n",
+            Some(newline) if body[at + newline - 1] != b'\r' => b"\n",
+            Some(_) => b"\r\n",
+            None => return Err(malformed("the first part is missing")),
+        };
+        let delimiter = [end_of_line, &opening].concat();
+        Ok(Self {
+            body,
+            at,
+            end_of_line,
+            delimiter: memmem::Finder::new(&delimiter).into_owned(),
+        })
+    }
+
+    fn next(&mut self) -> Result<Option<Part>, ApiError> {
+        let rest = &self.body[self.at..];
+        if rest.starts_with(b"--") {
+            return Ok(None);
+        }
+        let line =
+            memmem::find(rest, self.end_of_line).ok_or_else(|| malformed("a part is cut short"))?;
+        let start = self.at + line + self.end_of_line.len();
+        let length = self
+            .delimiter
+            .find(&self.body[start..])
+            .ok_or_else(|| malformed("there is no closing boundary"))?;
+        let end = start + length;
+        let part = parse_part(&self.body.slice(start..end), self.end_of_line)?;
+        self.at = end + self.delimiter.needle().len();
+        Ok(Some(part))
+    }
 }
 
 fn parse_part(part: &Bytes, end_of_line: &[u8]) -> Result<Part, ApiError> {
@@ -136,6 +172,17 @@ mod tests {
         );
         let body = "--B\r\n\r\n{}\r\n--B\r\n\r\nx--B\r\n-B\r\n--B--";
         assert_eq!(bodies(body).unwrap()[1].1, "x--B\r\n-B");
+    }
+
+    #[test]
+    fn the_first_part_is_there_before_the_others() {
+        let body = "--B\r\n\r\n{\"name\":1}\r\n--B\r\nX: y\r\n\r\ndata\r\n--B--";
+        let until = body.find("X: y").unwrap();
+        for (length, there) in [(0, false), (8, false), (until - 3, false), (until, true)] {
+            let head = Bytes::copy_from_slice(&body.as_bytes()[..length]);
+            let part = first(&head, b"B").map(|part| part.body);
+            assert_eq!(part, there.then(|| Bytes::from("{\"name\":1}")), "{length}");
+        }
     }
 
     #[test]

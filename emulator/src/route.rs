@@ -67,7 +67,7 @@ impl Route {
     }
 
     /// The name that fault rules are matched against: the object's, or the prefix of a list. Of an upload it is
-    /// the `name` in the URL.
+    /// the `name` in the URL; it is empty where only the body has it.
     pub(crate) fn subject<'a>(&'a self, query: &'a Query) -> &'a str {
         match &self.place {
             Place::Object { object, .. } => object,

@@ -69,7 +69,13 @@ async fn shaped(
 ) -> Result<Response<ReplyBody>, Dropped> {
     let operation = route.operation;
     state.tally.arrived(operation);
-    let fault = state.faults.strike(operation, route.subject(&query));
+    let fault = match route.subject(&query) {
+        "" if state.faults.go_by_name() => {
+            let name = upload::name_ahead(operation, &parts.headers, inbound).await;
+            state.faults.strike(operation, &name.unwrap_or_default())
+        }
+        name => state.faults.strike(operation, name),
+    };
     match fault {
         Some(FaultAction::Reset) => return Err(Dropped),
         Some(FaultAction::Stall { duration }) => sleep(duration).await,

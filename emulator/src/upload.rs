@@ -10,7 +10,8 @@ use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
-use http::HeaderMap;
+use bytes::Bytes;
+use http::{HeaderMap, header};
 use serde_json::{Map, Value};
 
 use crate::access::Permission;
@@ -18,8 +19,10 @@ use crate::call::{Call, Outcome};
 use crate::content::Content;
 use crate::error::{ApiError, Failure, Kind};
 use crate::inbound::Inbound;
+use crate::multipart::{boundary, first};
 use crate::name::{BucketName, ObjectName};
 use crate::object::{Attributes, Object};
+use crate::operation::Operation;
 use crate::precondition::{Preconditions, Version};
 use crate::store::Draft;
 
@@ -31,6 +34,32 @@ pub(crate) async fn insert(call: &Call, inbound: &mut Inbound) -> Outcome {
         other => return Err(ApiError::invalid(format!("Invalid upload type: {other:?}")).into()),
     };
     call.object_json(&object)
+}
+
+/// The most of a body that is looked through for a name: above what an object's resource may hold.
+const RESOURCE: usize = 64 << 10;
+
+/// The name in the resource that the body of an upload begins with, as far as it can be had without taking the body.
+pub(crate) async fn name_ahead(
+    operation: Operation,
+    headers: &HeaderMap,
+    inbound: &mut Inbound,
+) -> Option<String> {
+    let content_type = headers.get(header::CONTENT_TYPE);
+    let boundary = match operation {
+        Operation::ObjectsInsert => Some(boundary(content_type?.to_str().ok()?).ok()?),
+        Operation::ObjectsInsertStart => None,
+        _ => return None,
+    };
+    let name = |head: &Bytes| {
+        let resource = match &boundary {
+            Some(boundary) => first(head, boundary.as_bytes())?.body,
+            None => head.clone(),
+        };
+        let resource: Value = serde_json::from_slice(&resource).ok()?;
+        Some(resource.get("name")?.as_str()?.to_owned())
+    };
+    inbound.look_ahead(RESOURCE, name).await
 }
 
 /// Checksums that the caller claims.
@@ -196,8 +225,6 @@ pub(crate) type Inserted = Result<Arc<Object>, Failure>;
 
 #[cfg(test)]
 mod tests {
-    use bytes::Bytes;
-
     use super::*;
 
     #[test]

@@ -128,6 +128,47 @@ async fn rules_match_by_name_and_count_and_are_cleared() {
 }
 
 #[tokio::test]
+async fn rules_match_a_name_that_only_the_body_has() {
+    let bench = Bench::open().await;
+    bench.admin().add_fault(FaultRule {
+        name: Some("dir/*".into()),
+        count: 4,
+        ..rule("storage.objects.insert*", FaultAction::Reset)
+    });
+    let path = |kind: &str| format!("/upload/storage/v1/b/{BUCKET}/o?uploadType={kind}");
+    // Longer than what is looked through for the name.
+    let data = "7".repeat(300_000);
+    let multipart = |name: &str| {
+        let body = format!("--B\r\n\r\n{{\"name\":\"{name}\"}}\r\n--B\r\n\r\n{data}\r\n--B--");
+        ask("POST", path("multipart"))
+            .header("content-type", "multipart/related; boundary=B")
+            .body(body)
+    };
+    let resumable = |name: &str| ask("POST", path("resumable")).json(&json!({"name": name}));
+    for struck in ["dir/a", "dir/b"] {
+        assert!(bench.send(multipart(struck)).await.is_err());
+        bench.stat(struck).await.expect(404);
+        bench.answer(multipart("a")).await.expect(200);
+        assert_eq!(bench.read("a").await.expect(200).body, data);
+        assert!(bench.send(resumable(struck)).await.is_err());
+        bench.answer(resumable("b")).await.expect(200);
+    }
+    // The rule is used up, and what has no name, or no boundary, is refused as ever.
+    bench.answer(multipart("dir/a")).await.expect(200);
+    bench.admin().add_fault(FaultRule {
+        name: Some("dir/*".into()),
+        ..rule("*", FaultAction::Reset)
+    });
+    for (kind, body) in [("resumable", "{}"), ("resumable", ""), ("multipart", "x")] {
+        bench
+            .answer(ask("POST", path(kind)).body(body))
+            .await
+            .expect(400);
+    }
+    bench.emulator.shutdown().await;
+}
+
+#[tokio::test]
 async fn latency_and_rate_slow_requests_down() {
     let bench = Bench::open().await;
     bench.put("a", vec![7; 100_000]).await;
