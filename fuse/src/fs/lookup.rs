@@ -191,7 +191,8 @@ impl Fs {
             return Some(Err(Error::of(Errno::ESTALE)));
         };
         // What the store could say of a directory is only whether it is there, which is for lookup to ask.
-        let sure = inode.dir().is_some() || table.is_sure(inode);
+        // Nor has it anything to say of a file that only this mount has.
+        let sure = inode.dir().is_some() || inode.is_local() || table.is_sure(inode);
         sure.then(|| Ok((self.attr_of(inode), self.ttl_of(inode))))
     }
 

@@ -146,13 +146,11 @@ impl Table {
         checked.elapsed() < self.ttl
     }
 
-    /// Whether what an inode says still counts.
+    /// Whether what an inode says still counts. A new file that could not be published does not answer for its name:
+    /// somebody else may have it.
     #[must_use]
     pub fn is_sure(&self, inode: &Inode) -> bool {
-        inode.has_writer()
-            || inode.is_local()
-            || !inode.linked
-            || inode.checked.is_some_and(|at| self.is_fresh(at))
+        inode.has_writer() || !inode.linked || inode.checked.is_some_and(|at| self.is_fresh(at))
     }
 
     /// The names of the parts of the path from the root down, with the number of the topmost unlinked inode's parent last.

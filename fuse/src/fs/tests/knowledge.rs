@@ -3,7 +3,8 @@
 use std::ffi::OsStr;
 
 use gcsmount_cache::{Budget, CacheConfig};
-use gcsmount_gcs::testing::FakeStore;
+use gcsmount_gcs::Kind as StoreKind;
+use gcsmount_gcs::testing::{FakeStore, Fault, Method};
 
 use super::super::*;
 use super::kit::{READ, Sink, WRITE, bench};
@@ -141,6 +142,21 @@ async fn a_file_that_was_deleted_elsewhere_is_no_ghost() {
 }
 
 #[tokio::test]
+async fn a_new_file_that_could_not_be_stored_keeps_its_name_while_it_is_open() {
+    let bench = bench();
+    let (ino, fh) = bench.create("f").await;
+    bench.write(fh, "hello").await;
+    let fault = Fault::Before(StoreKind::Unavailable);
+    bench.faults.inject(Method::Write, 1, fault);
+    assert_eq!(bench.fs.fsync(fh).await.unwrap_err().errno(), Errno::EIO);
+    assert_eq!(bench.ino("f").await, ino);
+    assert_eq!(bench.fs.getattr(ino).await.unwrap().0.size, 5);
+    bench.fs.fsync(fh).await.unwrap();
+    bench.fs.release(fh).await;
+    assert_eq!(bench.content("f").await, "hello");
+}
+
+#[tokio::test]
 async fn unpublished_bytes_outlive_a_deletion_elsewhere() {
     let bench = bench();
     let base = vec![b'x'; 300 << 10];
@@ -177,6 +193,8 @@ async fn proof_that_a_name_exists_is_taken_in_at_once() {
     let (_, fh) = bench.create("f").await;
     bench.write(fh, "mine").await;
     assert_eq!(bench.fs.flush(fh).await.unwrap_err().errno(), Errno::ESTALE);
+    // Also before the last close, which the kernel tells of late.
+    assert_eq!(bench.content("f").await, "theirs");
     bench.fs.release(fh).await;
     assert_eq!(bench.content("f").await, "theirs");
 
