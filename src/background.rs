@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::exit::{Exit, Failure};
 
-/// Set in the environment of the background process.
+/// Set in the environment of the background process, to the id of the one that waits for it.
 const MARK: &str = "GCSMOUNT_BACKGROUND";
 
 /// What the background process tells the one that waits.
@@ -44,7 +44,7 @@ pub fn launch() -> Result<String, Failure> {
         .and_then(|exe| {
             Command::new(exe)
                 .args(env::args_os().skip(1))
-                .env(MARK, "1")
+                .env(MARK, std::process::id().to_string())
                 .stdin(Stdio::null())
                 .stdout(Stdio::piped())
                 .spawn()
@@ -86,6 +86,13 @@ pub fn detach() -> Result<(), Failure> {
     let _ = nix::unistd::setsid();
     // Until the mount stands, whoever interrupts the waiting process means this one.
     prctl::set_pdeathsig(Signal::SIGTERM).map_err(|errno| other(errno.into()))?;
+    let waiting = env::var(MARK).ok().and_then(|id| id.parse().ok());
+    if waiting != Some(nix::unistd::getppid().as_raw()) {
+        return Err(Failure::new(
+            Exit::Other,
+            "the command that waits for the mount has ended",
+        ));
+    }
     env::set_current_dir("/").map_err(other)
 }
 

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use nix::sys::signal::Signal;
 
-use crate::kit::{BUCKET, World, blocking, can_mount, is_mounted, run};
+use crate::kit::{BUCKET, World, blocking, can_mount, gcsmount, is_mounted, run};
 
 /// Nothing of a mount is left: no mount, no file in its staging directory or in the temporary directory of its own.
 fn assert_clean(world: &World, dir: &Path) {
@@ -118,22 +118,60 @@ async fn in_the_background_the_command_returns_when_the_mount_stands() {
     let (unmounted, said) = run("fusermount3", ["-u".as_ref(), dir.as_os_str()]).await;
     assert!(unmounted, "{said}");
     // The daemon is nobody's child here: it is gone when no process has the directory in its command line.
-    let gone = async {
-        while mounted_by_somebody(&dir) {
-            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
-        }
-    };
-    tokio::time::timeout(crate::kit::LIMIT, gone)
-        .await
-        .expect("the daemon ends");
+    until_processes(&dir, 0).await;
     assert_clean(&world, &dir);
 }
 
-fn mounted_by_somebody(dir: &Path) -> bool {
+#[tokio::test(flavor = "multi_thread")]
+async fn a_mount_that_is_still_tried_ends_with_the_command_that_waits_for_it() {
+    if !can_mount() {
+        return;
+    }
+    let world = World::new().await;
+    let (dir, token) = (world.mount_point(), world.token_file());
+    let endpoint = world.emulator.endpoint();
+    let mut command = gcsmount();
+    command.args([
+        "mount",
+        "--mount-retry-timeout=600s",
+        "--custom-endpoint",
+        &endpoint,
+    ]);
+    command.args(["--sts-endpoint", &endpoint, "--token-file"]);
+    command.arg(token).arg(BUCKET).arg(&dir);
+    world.emulator.shutdown().await;
+    let mut waiting = command.spawn().unwrap();
+    until_processes(&dir, 2).await;
+    waiting.kill().await.unwrap();
+    until_processes(&dir, 0).await;
+    assert!(!is_mounted(&dir));
+}
+
+/// Waits until this many processes of ours have the directory in their command line.
+async fn until_processes(dir: &Path, wanted: usize) {
+    let reached = async {
+        while processes(dir) != wanted {
+            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        }
+    };
+    let reached = tokio::time::timeout(crate::kit::LIMIT, reached).await;
+    assert!(
+        reached.is_ok(),
+        "{} processes, not {wanted}",
+        processes(dir)
+    );
+}
+
+fn processes(dir: &Path) -> usize {
     let dir = dir.as_os_str().as_encoded_bytes();
-    fs::read_dir("/proc").unwrap().flatten().any(|process| {
+    let ours = |process: fs::DirEntry| {
         let line = fs::read(process.path().join("cmdline")).unwrap_or_default();
         line.starts_with(env!("CARGO_BIN_EXE_gcsmount").as_bytes())
             && line.windows(dir.len()).any(|w| w == dir)
-    })
+    };
+    fs::read_dir("/proc")
+        .unwrap()
+        .flatten()
+        .filter_map(|p| ours(p).then_some(()))
+        .count()
 }
