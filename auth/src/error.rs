@@ -58,7 +58,8 @@ pub enum SourceFault {
     Malformed,
     /// It is too long to be a token.
     TooLarge,
-    /// The token service refused it, and by its own claims it has expired.
+    /// It has expired: by its own claims, and the token service refused it; or by the expiry that
+    /// it was handed in with.
     Expired,
 }
 
@@ -173,7 +174,8 @@ impl Error {
     /// How the schedule treats it.
     pub(crate) fn cause(&self) -> Cause {
         match self.kind() {
-            // The one fault of a source that the service, having been asked, found.
+            // The service found that it has expired, or its holder knows: in either case another
+            // token has to come first.
             Kind::Source(SourceFault::Expired) | Kind::Refused(_) => Cause::Refused,
             Kind::Source(_) | Kind::Config | Kind::Stopped => Cause::Local,
             Kind::Unreachable(_)

@@ -34,7 +34,7 @@ pub struct BrokerConfig {
     pub universe: Universe,
     /// How long each part of an exchange may take.
     pub timeouts: Timeouts,
-    /// How long [`Broker::token`] waits when there is no valid token.
+    /// How long [`Broker::token`](super::Broker::token) waits when there is no valid token.
     pub wait: Duration,
 }
 
