@@ -1,8 +1,10 @@
 use std::time::Duration;
 
-use gcsmount_emulator::{FaultAction, FaultRule};
+use gcsmount_emulator::{Auth, Config, FaultAction, FaultRule};
 use serde_json::json;
-use tokio::time::Instant;
+use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio::time::{Instant, timeout};
 
 use crate::client::{BUCKET, Bench, ask, object_path, upload_path};
 
@@ -169,6 +171,40 @@ async fn rules_match_a_name_that_only_the_body_has() {
 }
 
 #[tokio::test]
+async fn a_body_that_ends_before_its_name_fails_as_without_a_rule() {
+    let bench = Bench::with(Config {
+        auth: Auth::Off,
+        idle_timeout: Duration::from_millis(50),
+        ..Config::default()
+    })
+    .await;
+    bench.admin().add_fault(FaultRule {
+        name: Some("a".into()),
+        ..rule("*", FaultAction::Reset)
+    });
+    let head = format!(
+        "POST /upload/storage/v1/b/{BUCKET}/o?uploadType=multipart HTTP/1.1\r\nHost: h\r\n\
+         Content-Type: multipart/related; boundary=B\r\nContent-Length: 1000\r\n\r\n--B\r\n\r\n{{"
+    );
+    for (breaks, answer) in [(true, ""), (false, "HTTP/1.1 408 Request Timeout")] {
+        let addr = bench.emulator.local_addrs()[0];
+        let mut stream = TcpStream::connect(addr).await.unwrap();
+        stream.write_all(head.as_bytes()).await.unwrap();
+        if breaks {
+            stream.shutdown().await.unwrap();
+        }
+        let mut heard = String::new();
+        let mut reader = tokio::io::BufReader::new(stream);
+        timeout(Duration::from_secs(10), reader.read_line(&mut heard))
+            .await
+            .expect("it ends")
+            .unwrap();
+        assert_eq!(heard.trim_end(), answer);
+    }
+    bench.emulator.shutdown().await;
+}
+
+#[tokio::test]
 async fn latency_and_rate_slow_requests_down() {
     let bench = Bench::open().await;
     bench.put("a", vec![7; 100_000]).await;
@@ -192,7 +228,7 @@ async fn latency_and_rate_slow_requests_down() {
 
 #[tokio::test]
 async fn everything_goes_over_http_too() {
-    let bench = Bench::with(gcsmount_emulator::Config::default()).await;
+    let bench = Bench::with(Config::default()).await;
     let post =
         |path: &str, body: serde_json::Value| ask("POST", format!("/_emulator/{path}")).json(&body);
     let put =
