@@ -54,7 +54,8 @@ pub struct Timeouts {
     /// From one attempt's last sent byte to the head of its answer, and in addition what the last 4 MiB of a body need
     /// at 64 KiB a second: sent bytes may wait in buffers of the system, where nobody sees them move.
     pub first_byte: Duration,
-    /// Between any two pieces of a body that moves, in either direction.
+    /// Between any two pieces of a body that moves, in either direction; of one that is sent, in addition what 2 MiB
+    /// need at 64 KiB a second, since a buffer of the system that was full takes more only when a good part is gone.
     pub idle: Duration,
     /// One operation with all its attempts and pauses; of a read, up to the head of its answer; of an upload, each
     /// chunk. The time in which a request's body moves does not count, so that a slow link can send a large one: it is

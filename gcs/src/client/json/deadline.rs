@@ -12,6 +12,9 @@ use super::config::Timeouts;
 /// Bytes that the connection took may wait in the kernels on both sides, where nobody sees them move.
 const BUFFERED: u64 = 4 << 20;
 
+/// The most of them by which a full buffer empties before it takes more: Linux waits for a third of it.
+const STEP: u64 = 2 << 20;
+
 /// Bytes a second at which those are expected to leave.
 const SLOWEST: u64 = 64 << 10;
 
@@ -83,7 +86,9 @@ pub(super) fn patience(
 ) -> Instant {
     match transit {
         None => end.min(start + timeouts.first_byte),
-        Some(transit) if transit.taken() < length => transit.last + timeouts.idle,
+        Some(transit) if transit.taken() < length => {
+            transit.last + timeouts.idle + draining(transit.taken().min(STEP))
+        }
         Some(transit) => {
             let end = end + (transit.last - transit.first);
             end.min(transit.last + timeouts.first_byte) + draining(length)
@@ -128,9 +133,10 @@ mod tests {
             (None, 0, 120, 30, 0),
             (None, 8 * MIB, 120, 30, 0),
             (None, 8 * MIB, 20, 20, 0),
-            // Under way: the idle limit alone, long after the operation's own time.
-            (transit(MIB, 1, 1), 8 * MIB, 120, 16, 15),
-            (transit(MIB, 1, 900), 8 * MIB, 120, 915, 914),
+            // Under way: the idle limit and a step of the buffers, long after the operation's own time.
+            (transit(1024, 1, 1), 8 * MIB, 120, 16, 15),
+            (transit(MIB, 1, 1), 8 * MIB, 120, 16 + 16, 15 + 16),
+            (transit(7 * MIB, 1, 900), 8 * MIB, 120, 915 + 32, 914 + 32),
             // Taken: the first byte and what the buffers need, as if the operation had stood still meanwhile.
             (transit(1024, 1, 1), 1024, 120, 31, 0),
             (transit(1024, 1, 1), 1024, 20, 20, 0),
