@@ -354,6 +354,16 @@ impl Settings {
             .map_or(Origin::Default, |(_, origin)| *origin)
     }
 
+    /// Whether a text or a path was given, or a switch is on.
+    #[must_use]
+    pub fn names_something(&self, flag: &str) -> bool {
+        match self.first(flag) {
+            Some(Value::Switch(on)) => *on,
+            Some(_) => true,
+            None => false,
+        }
+    }
+
     /// A [`Kind::Switch`].
     #[must_use]
     pub fn switch(&self, flag: &str) -> bool {

@@ -16,6 +16,15 @@ pub enum Identity {
     Anonymous(Reason),
     /// A projected service-account token, exchanged at STS.
     Projected(Projected, Reason),
+    /// A credential file: service account, user or external account.
+    CredentialFile(PathBuf, Reason),
+    /// Access tokens from somebody else's broker; whether they are kept until they expire.
+    TokenUrl {
+        /// Where to ask.
+        url: String,
+        /// Whether a token is kept until it expires.
+        reuse: bool,
+    },
     /// Application default credentials, through Google's library.
     ApplicationDefault(Reason),
 }
@@ -31,6 +40,8 @@ pub struct Projected {
     pub pool: Option<String>,
     /// Provider, where the user named it; else it is read from the token.
     pub provider: Option<String>,
+    /// Google service account to act as.
+    pub impersonate: Option<String>,
 }
 
 /// Why this source and no other.
@@ -66,17 +77,39 @@ impl fmt::Display for Identity {
             Self::Projected(token, why) => {
                 write!(
                     f,
-                    "projected token {} through {}, since {why}",
+                    "projected token {} through {}",
                     token.path.display(),
                     token.sts
-                )
+                )?;
+                if let Some(account) = &token.impersonate {
+                    write!(f, ", acting as {account}")?;
+                }
+                write!(f, ", since {why}")
             }
+            Self::CredentialFile(path, why) => {
+                write!(f, "credential file {}, since {why}", path.display())
+            }
+            // A URL's query may hold a secret.
+            Self::TokenUrl { .. } => write!(
+                f,
+                "access tokens of a token URL, since {}",
+                Reason::Flag("token-url")
+            ),
             Self::ApplicationDefault(why) => {
                 write!(f, "application default credentials, since {why}")
             }
         }
     }
 }
+
+/// The flags that name a source; at most one of them may be given.
+const SOURCES: [&str; 4] = ["token-file", "key-file", "token-url", "anonymous-access"];
+/// The flags that only go with a service-account token.
+const OF_A_TOKEN: [&str; 3] = [
+    "identity-pool",
+    "identity-provider",
+    "impersonate-service-account",
+];
 
 /// Chooses the source. `present` tells whether a path exists, `variable` looks up the environment.
 ///
@@ -91,50 +124,82 @@ pub fn choose(
     present: impl Fn(&Path) -> bool,
     variable: impl Fn(&str) -> Option<String>,
 ) -> Result<Identity, Failure> {
-    let projected = |path: PathBuf| Projected {
-        path,
-        sts: settings.text("sts-endpoint").unwrap_or_default().to_owned(),
-        pool: settings.text("identity-pool").map(Into::into),
-        provider: settings.text("identity-provider").map(Into::into),
-    };
-    let anonymous = settings.switch("anonymous-access");
-    let pool = ["identity-pool", "identity-provider"]
+    let identity = source(settings, present, variable)?;
+    let needless = OF_A_TOKEN
         .into_iter()
         .find(|flag| settings.text(flag).is_some());
-    if let (true, Some(flag)) = (anonymous, pool) {
+    match (&identity, needless) {
+        (Identity::Projected(..), _) | (_, None) => Ok(identity),
+        (_, Some(flag)) => Err(Failure::new(
+            Exit::Usage,
+            format!(
+                "--{flag} goes with a service-account token, and the identity is {identity}: leave it out, or give --token-file"
+            ),
+        )),
+    }
+}
+
+fn source(
+    settings: &Settings,
+    present: impl Fn(&Path) -> bool,
+    variable: impl Fn(&str) -> Option<String>,
+) -> Result<Identity, Failure> {
+    const FILE: &str = "GOOGLE_APPLICATION_CREDENTIALS";
+    let named: Vec<&'static str> = SOURCES
+        .into_iter()
+        .filter(|flag| settings.names_something(flag))
+        .collect();
+    if let [first, second, ..] = named.as_slice() {
         return Err(Failure::new(
             Exit::Usage,
-            format!("--{flag} and --anonymous-access exclude each other: leave one of them out"),
+            format!("--{first} and --{second} exclude each other: leave one of them out"),
         ));
     }
-    match (settings.path("token-file"), anonymous) {
-        (Some(_), true) => Err(Failure::new(
-            Exit::Usage,
-            "--token-file and --anonymous-access exclude each other: leave one of them out",
-        )),
-        (Some(path), false) => Ok(Identity::Projected(
-            projected(path.into()),
-            Reason::Flag("token-file"),
-        )),
-        (None, true) => Ok(Identity::Anonymous(Reason::Flag("anonymous-access"))),
-        (None, false) => {
-            if let Origin::Environment(name) = settings.origin("custom-endpoint") {
-                return Ok(Identity::Anonymous(Reason::Environment(name)));
-            }
-            const FILE: &str = "GOOGLE_APPLICATION_CREDENTIALS";
-            if variable(FILE).is_some_and(|v| !v.is_empty()) {
-                return Ok(Identity::ApplicationDefault(Reason::Environment(FILE)));
-            }
-            let path = Path::new(PROJECTED_TOKEN);
-            if path.parent().is_some_and(&present) {
-                return Ok(Identity::Projected(
-                    projected(path.into()),
-                    Reason::VolumePresent,
-                ));
-            }
-            Ok(Identity::ApplicationDefault(Reason::NothingElse))
-        }
+    if let Some(path) = settings.path("token-file") {
+        return Ok(projected(settings, path, Reason::Flag("token-file")));
     }
+    if let Some(path) = settings.path("key-file") {
+        return Ok(Identity::CredentialFile(
+            path.into(),
+            Reason::Flag("key-file"),
+        ));
+    }
+    if let Some(url) = settings.text("token-url") {
+        let reuse = settings.switch("reuse-token-from-url");
+        return Ok(Identity::TokenUrl {
+            url: url.into(),
+            reuse,
+        });
+    }
+    if settings.switch("anonymous-access") {
+        return Ok(Identity::Anonymous(Reason::Flag("anonymous-access")));
+    }
+    if let Origin::Environment(name) = settings.origin("custom-endpoint") {
+        return Ok(Identity::Anonymous(Reason::Environment(name)));
+    }
+    if let Some(path) = variable(FILE).filter(|v| !v.is_empty()) {
+        return Ok(Identity::CredentialFile(
+            path.into(),
+            Reason::Environment(FILE),
+        ));
+    }
+    let path = Path::new(PROJECTED_TOKEN);
+    if path.parent().is_some_and(present) {
+        return Ok(projected(settings, path, Reason::VolumePresent));
+    }
+    Ok(Identity::ApplicationDefault(Reason::NothingElse))
+}
+
+fn projected(settings: &Settings, path: &Path, why: Reason) -> Identity {
+    let text = |flag| settings.text(flag).map(Into::into);
+    let token = Projected {
+        path: path.into(),
+        sts: text("sts-endpoint").unwrap_or_default(),
+        pool: text("identity-pool"),
+        provider: text("identity-provider"),
+        impersonate: text("impersonate-service-account"),
+    };
+    Identity::Projected(token, why)
 }
 
 #[cfg(test)]
@@ -160,7 +225,25 @@ mod tests {
         let key = [("GOOGLE_APPLICATION_CREDENTIALS", "/key.json")];
         let emulator = [("STORAGE_EMULATOR_HOST", "http://127.0.0.1:9")];
         type Case<'a> = (&'a str, bool, &'a [(&'a str, &'a str)], &'a str);
-        let table: [Case; 9] = [
+        let table: [Case; 12] = [
+            (
+                "--key-file /k",
+                true,
+                &emulator,
+                "credential file /k, since --key-file is given",
+            ),
+            (
+                "--token-url http://h/?key=secret",
+                true,
+                &key,
+                "access tokens of a token URL, since --token-url is given",
+            ),
+            (
+                "--token-file /t --impersonate-service-account a@b",
+                false,
+                &[],
+                "projected token /t through https://sts.googleapis.com, acting as a@b, since --token-file is given",
+            ),
             (
                 "--token-file /t",
                 true,
@@ -195,7 +278,7 @@ mod tests {
                 "",
                 true,
                 &key,
-                "application default credentials, since GOOGLE_APPLICATION_CREDENTIALS is set",
+                "credential file /key.json, since GOOGLE_APPLICATION_CREDENTIALS is set",
             ),
             (
                 "",
@@ -230,6 +313,8 @@ mod tests {
         for line in [
             "--token-file /t --anonymous-access",
             "--identity-pool p --anonymous-access",
+            "--key-file /k --token-url http://h",
+            "--impersonate-service-account a@b --key-file /k",
         ] {
             let failure = chosen(line, false, &[]).unwrap_err();
             assert_eq!(failure.exit, Exit::Usage, "{line}");

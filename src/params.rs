@@ -241,21 +241,53 @@ pub const PARAMS: &[Param] = &[
         roles: IDENTIFIED,
         kind: Kind::Path,
         group: Group::Identity,
-        help: "Service-account token that kubelet projects; exchanged at STS",
+        help: "Service-account token, as kubelet projects it",
+        ..ROW
+    },
+    Param {
+        flag: "key-file",
+        kind: Kind::Path,
+        roles: IDENTIFIED,
+        group: Group::Identity,
+        help: "Service account, user or external account file",
+        ..ROW
+    },
+    Param {
+        flag: "token-url",
+        roles: IDENTIFIED,
+        group: Group::Identity,
+        help: "Access tokens from unix:///SOCKET or http://HOST",
+        ..ROW
+    },
+    Param {
+        flag: "reuse-token-from-url",
+        hidden: true,
+        kind: Kind::Switch,
+        default: Some("true"),
+        roles: IDENTIFIED,
+        group: Group::Identity,
+        help: "Keep a token from --token-url until it expires; else ask each time",
+        ..ROW
+    },
+    Param {
+        flag: "impersonate-service-account",
+        roles: IDENTIFIED,
+        group: Group::Identity,
+        help: "Google service account to act as",
         ..ROW
     },
     Param {
         flag: "identity-pool",
         roles: IDENTIFIED,
         group: Group::Identity,
-        help: "Workload identity pool, PROJECT.svc.id.goog; else read from the token",
+        help: "Workload identity pool [default: the token's]",
         ..ROW
     },
     Param {
         flag: "identity-provider",
         roles: IDENTIFIED,
         group: Group::Identity,
-        help: "Identity provider of the pool; else read from the token",
+        help: "Identity provider of the pool [default: the token's]",
         ..ROW
     },
     Param {
@@ -264,7 +296,7 @@ pub const PARAMS: &[Param] = &[
         kind: Kind::Url,
         default: Some("https://sts.googleapis.com"),
         group: Group::Identity,
-        help: "Security Token Service",
+        help: "Token service",
         ..ROW
     },
     Param {

@@ -7,7 +7,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use gcsmount_auth::{Audience, Broker, BrokerConfig, FileSource};
+use gcsmount_auth::{
+    Audience, Broker, BrokerConfig, CredentialFile, CredentialFileConfig, EveryTime, Exchange,
+    FileSource, FromUrl, Impersonate, Timeouts, TokenUrl, Tuning, Universe,
+};
 use gcsmount_cache::{BlockCache, Budget, CacheConfig};
 use gcsmount_fuse::{Fs, FsConfig};
 use gcsmount_gcs::Store;
@@ -46,6 +49,10 @@ impl Access {
             (None, Identity::Projected(token, _)) => {
                 format!("the identity of {}", token.path.display())
             }
+            (None, Identity::CredentialFile(path, _)) => {
+                format!("the identity of {}", path.display())
+            }
+            (None, Identity::TokenUrl { .. }) => "the identity of the token URL".into(),
             (None, Identity::ApplicationDefault(_)) => "the application default credentials".into(),
         }
     }
@@ -55,6 +62,8 @@ impl Access {
     pub fn sts(&self) -> &str {
         match &self.identity {
             Identity::Projected(token, _) => &token.sts,
+            Identity::CredentialFile(..) => "the address in the credential file",
+            Identity::TokenUrl { .. } => "the token URL",
             Identity::Anonymous(_) | Identity::ApplicationDefault(_) => "",
         }
     }
@@ -65,21 +74,48 @@ impl Access {
 /// # Errors
 /// [`Exit::NoToken`] for credentials that cannot be used, [`Exit::Usage`] for contradictory settings.
 pub fn access(identity: &Identity) -> Result<Access, Failure> {
-    let (broker, credentials) = match identity {
-        Identity::Anonymous(_) => (None, None),
+    let refuse = |error: gcsmount_auth::Error| explain::identity(&error);
+    // Google's library leaves the choice of a TLS provider to the process. A second installation says that one is there.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let broker = match identity {
+        Identity::Anonymous(_) | Identity::ApplicationDefault(_) => None,
         Identity::Projected(token, _) => {
-            let broker =
-                Broker::spawn(broker_config(token)?).map_err(|error| explain::identity(&error))?;
-            let credentials = broker.credentials();
-            (Some(broker), Some(credentials))
+            Some(Broker::spawn(broker_config(token)?).map_err(refuse)?)
         }
-        Identity::ApplicationDefault(_) => (None, Some(application_default()?)),
+        Identity::CredentialFile(path, _) => {
+            let file = CredentialFileConfig::new(path);
+            let tuning = file.tuning();
+            Some(Broker::with_exchange(
+                Arc::new(CredentialFile::new(file)),
+                tuning,
+            ))
+        }
+        Identity::TokenUrl { reuse: false, .. } => None,
+        Identity::TokenUrl { url, reuse: true } => {
+            Some(Broker::with_exchange(token_url(url)?, Tuning::default()))
+        }
+    };
+    let credentials = match (identity, &broker) {
+        (_, Some(broker)) => Some(broker.credentials()),
+        (Identity::TokenUrl { url, .. }, None) => {
+            Some(EveryTime::new(token_url(url)?, Tuning::default().wait).into())
+        }
+        (Identity::ApplicationDefault(_), None) => Some(application_default()?),
+        (_, None) => None,
     };
     Ok(Access {
         identity: identity.clone(),
         broker,
         credentials,
     })
+}
+
+fn token_url(url: &str) -> Result<Arc<dyn Exchange>, Failure> {
+    let refuse = |error: gcsmount_auth::Error| Failure::new(Exit::Usage, error.message());
+    let url = TokenUrl::parse(url).map_err(refuse)?;
+    Ok(Arc::new(
+        FromUrl::new(url, Timeouts::default()).map_err(refuse)?,
+    ))
 }
 
 fn broker_config(token: &Projected) -> Result<BrokerConfig, Failure> {
@@ -98,16 +134,19 @@ fn broker_config(token: &Projected) -> Result<BrokerConfig, Failure> {
     };
     let sts = gcsmount_auth::Endpoint::parse(&token.sts)
         .map_err(|error| Failure::new(Exit::Usage, error.message()))?;
+    let impersonate = token.impersonate.as_ref().map(|account| {
+        Impersonate::account(account, &Universe::default().iam_credentials())
+            .map_err(|error| Failure::new(Exit::Usage, error.message()))
+    });
     Ok(BrokerConfig {
         audience,
         sts,
+        impersonate: impersonate.transpose()?,
         ..BrokerConfig::new(Arc::new(FileSource::new(&token.path)))
     })
 }
 
 fn application_default() -> Result<Credentials, Failure> {
-    // Google's library leaves the choice of a TLS provider to the process. A second installation says that one is there.
-    let _ = rustls::crypto::ring::default_provider().install_default();
     credentials::Builder::default()
         .with_scopes([gcsmount_auth::broker::CLOUD_PLATFORM])
         .build()

@@ -197,6 +197,65 @@ async fn the_token_socket_answers_curl() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_mount_lives_on_the_tokens_of_another_process() {
+    if !can_mount() {
+        return;
+    }
+    let world = World::new().await;
+    let path = world.path("token.sock");
+    let mut serve = command(&world, &["token", "serve"]);
+    serve.arg("--socket").arg(&path).stdout(Stdio::piped());
+    let mut serving = serve.spawn().unwrap();
+    let output = serving.stdout.take().unwrap();
+    let mut line = String::new();
+    let reading = timeout(LIMIT, BufReader::new(output).read_line(&mut line)).await;
+    assert!(reading.unwrap().unwrap() > 0);
+    for reuse in ["--reuse-token-from-url", "--reuse-token-from-url=false"] {
+        let mut mount = world.command();
+        mount
+            .arg("--token-url")
+            .arg(format!("unix://{}", path.display()))
+            .arg(reuse);
+        let mount = world.mount_with(mount).await;
+        let file = mount.path("file");
+        let read = blocking(move || {
+            fs::write(&file, "by another's token").unwrap();
+            fs::read(&file).unwrap()
+        });
+        assert_eq!(read.await, b"by another's token");
+        mount.stop().await;
+    }
+    assert_eq!(
+        world.emulator.admin().counters().exchanges,
+        1,
+        "the broker's own"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_credential_file_sends_its_token_to_nobody_it_should_not() {
+    if !can_mount() {
+        return;
+    }
+    let world = World::new().await;
+    let key = world.path("external.json");
+    let account = serde_json::json!({
+        "type": "external_account",
+        "audience": "//iam.googleapis.com/projects/1/locations/global/workloadIdentityPools/p/providers/v",
+        "subject_token_type": "urn:ietf:params:oauth:token-type:jwt",
+        "token_url": format!("{}/v1/token", world.emulator.endpoint()),
+        "credential_source": {"file": world.token_file()},
+    });
+    fs::write(&key, account.to_string()).unwrap();
+    let mut show = gcsmount();
+    show.args(["token", "show", "--key-file"]).arg(&key);
+    let (code, out, err) = outcome(show).await;
+    assert_eq!(code, Some(4), "{out}{err}");
+    assert!(err.contains("would send a token to 127.0.0.1"), "{err}");
+    assert_eq!(world.emulator.admin().counters().of("sts.token"), 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn an_outage_of_the_token_service_within_a_tokens_life_fails_no_call() {
     if !can_mount() {
         return;
