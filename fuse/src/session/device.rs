@@ -218,7 +218,8 @@ mod tests {
     #[test]
     fn the_helper_mounts_and_unmounts() {
         if open().is_err() {
-            eprintln!("NOT RUN: needs /dev/fuse");
+            use io::Write as _;
+            let _ = writeln!(io::stderr(), "NOT RUN: needs /dev/fuse");
             return;
         }
         let dir = tempfile::tempdir().unwrap();
