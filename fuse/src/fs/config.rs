@@ -28,7 +28,8 @@ pub struct FsConfig {
     /// The most files that stream to the store at one time; further ones are staged. 16 by default.
     pub max_streams: usize,
     /// The longest that the kernel waits for an answer, and that one call of the store may take inside a longer
-    /// operation (publication, rename of a directory): 120 s by default. The caller then gets ETIMEDOUT.
+    /// operation (publication, rename of a directory): 130 s by default, which lets the store's own 120 s end and be
+    /// resolved first. The caller then gets ETIMEDOUT.
     pub deadline: Duration,
     /// Names and attributes to remember beyond those that the kernel holds; 65,536 by default.
     pub known_names: usize,
@@ -49,7 +50,7 @@ impl Default for FsConfig {
             staging_limit: 16 << 30,
             buffer_limit: 8 << 20,
             max_streams: 16,
-            deadline: Duration::from_secs(120),
+            deadline: Duration::from_secs(130),
             known_names: 65_536,
             list_page: 5_000,
         }
