@@ -267,7 +267,7 @@ async fn the_command_line_is_wrong() {
                 "--anonymous-access",
                 "--identity-pool=p",
             ],
-            &["exclude each other"],
+            &["goes with a service-account token"],
         ),
         (&["mount", "bucket-only"], &["BUCKET and DIR"]),
         (&["mount", "Not_A_Bucket", "/tmp"], &["not a bucket name"]),
