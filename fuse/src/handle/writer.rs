@@ -1,7 +1,7 @@
 //! What was written to one file and is not in the bucket yet.
 //!
 //! A [`Writer`] belongs to an inode, not to a handle: all who write to a file write to the same content. The content is
-//! always *what the bucket has* (a base generation) plus *what came since*, in one of the states of [`Content`]; a
+//! always *what the bucket has* (a base generation) plus *what came since*, in one of the states of `Content`; a
 //! publication makes it the next generation, on the condition that the base still is the live one. Whoever loses that
 //! race gets `ESTALE`, and the bucket keeps what it had.
 //!
