@@ -4,7 +4,7 @@ use std::fs;
 use std::io::Read;
 
 use bytes::Bytes;
-use gcsmount_emulator::Emulator;
+use gcsmount_emulator::{Emulator, FaultAction, FaultRule};
 
 use crate::kit::{BUCKET, World, blocking, can_mount};
 
@@ -50,4 +50,39 @@ async fn a_service_that_dies_in_the_middle_of_a_read_is_an_error_and_not_a_hang(
     assert!(read.1 == vec![5; SIZE]);
     mount.stop().await;
     emulator.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_passing_fault_is_nobodys_concern() {
+    if !can_mount() {
+        return;
+    }
+    let world = World::new().await;
+    let mount = world.mount(&[]).await;
+    for method in [
+        "storage.objects.insert",
+        "storage.objects.get.media",
+        "storage.objects.delete",
+    ] {
+        let unavailable = FaultAction::Status {
+            code: 503,
+            reason: None,
+            retry_after: None,
+        };
+        for action in [unavailable, FaultAction::Reset, FaultAction::LostAnswer] {
+            world
+                .emulator
+                .admin()
+                .add_fault(FaultRule::once(method, action));
+            let path = mount.path("file");
+            blocking(move || {
+                fs::write(&path, method).unwrap();
+                assert_eq!(fs::read(&path).unwrap(), method.as_bytes());
+                fs::remove_file(&path).unwrap();
+                assert!(!path.exists());
+            })
+            .await;
+        }
+    }
+    mount.stop().await;
 }

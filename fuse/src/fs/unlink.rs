@@ -3,7 +3,7 @@
 use std::ffi::OsStr;
 
 use gcsmount_gcs::store::{ListRequest, Preconditions};
-use gcsmount_gcs::{Kind, Object, ObjectName};
+use gcsmount_gcs::{Generation, Kind, Object, ObjectName};
 use nix::errno::Errno;
 
 use super::{Fs, Place};
@@ -19,30 +19,52 @@ impl Fs {
     /// `ENOENT`, `EISDIR`; the store's.
     pub async fn unlink(&self, parent: Ino, name: &OsStr) -> Result<()> {
         let ino = self.resolve(parent, name).await?;
-        let (place, writer) = {
+        let (place, writer, known) = {
             let table = self.table.lock();
             let place = self.place(&table, parent, name)?;
             let inode = table.get(ino).ok_or(Error::of(Errno::ENOENT))?;
             let file = inode.file().ok_or(Error::of(Errno::EISDIR))?;
-            (place, file.writer.clone())
+            (place, file.writer.clone(), file.object.clone())
         };
         let object = parse(&place)?;
-        let any = Preconditions::default();
         let deleted = match writer {
             Some(writer) => {
-                let deleted = writer.unlink(|_| self.delete(&object, &any)).await;
+                let deleted = writer
+                    .unlink(|base| self.delete_live(&object, Some(base.generation)))
+                    .await;
                 if is_gone(&deleted) {
                     // Somebody else was first. What was written here could not be published any more.
                     writer.replaced().await;
                 }
                 deleted
             }
-            None => self.delete(&object, &any).await,
+            None => {
+                let generation = known.map(|known| known.generation);
+                self.delete_live(&object, generation).await
+            }
         };
         if deleted.is_ok() || is_gone(&deleted) {
             self.table.lock().remove(parent, &place.name);
         }
         deleted
+    }
+
+    /// Deletes whatever generation is live, which is probably the one that is known.
+    ///
+    /// Always on the condition of a generation: only then can the store repeat what a passing fault has struck, without
+    /// the risk of deleting what somebody else has made since.
+    async fn delete_live(&self, object: &ObjectName, known: Option<Generation>) -> Result<()> {
+        if let Some(generation) = known {
+            let deleted = self
+                .delete(object, &Preconditions::generation(generation))
+                .await;
+            if !matches!(&deleted, Err(error) if error.kind() == Some(Kind::Precondition)) {
+                return deleted;
+            }
+        }
+        let live = self.workshop.call(self.store.stat(object)).await?;
+        self.delete(object, &Preconditions::generation(live.generation))
+            .await
     }
 
     async fn delete(&self, object: &ObjectName, only: &Preconditions) -> Result<()> {

@@ -324,3 +324,24 @@ async fn pages_are_kept_for_the_same_content_only() {
     kept.push(bench.fs.open(ino, READ).await.unwrap().keep_cache);
     assert_eq!(kept, [false, true, false]);
 }
+
+#[tokio::test]
+async fn a_file_is_deleted_on_the_condition_of_its_generation_so_that_the_store_may_repeat() {
+    let bench = bench();
+    bench.store.put("f", "1");
+    bench.ino("f").await;
+    bench.store.reset_calls();
+    bench.fs.unlink(Ino::ROOT, OsStr::new("f")).await.unwrap();
+    let calls = bench.store.calls();
+    assert_eq!((calls.of(Method::Delete), calls.total()), (1, 1));
+
+    // What is known may be outdated; the name goes all the same.
+    bench.store.put("g", "1");
+    bench.ino("g").await;
+    bench.store.put("g", "another's");
+    bench.store.reset_calls();
+    bench.fs.unlink(Ino::ROOT, OsStr::new("g")).await.unwrap();
+    let calls = bench.store.calls();
+    assert_eq!((calls.of(Method::Delete), calls.of(Method::Stat)), (2, 1));
+    assert!(bench.store.names().is_empty());
+}
