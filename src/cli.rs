@@ -26,7 +26,7 @@ pub struct Settings {
     values: HashMap<&'static str, (Vec<Value>, Origin)>,
     /// Arguments that are no flags.
     pub arguments: Vec<String>,
-    /// What `-o` said besides settings: options for the kernel's mount.
+    /// What `-o` said to the kernel.
     pub mount_options: Vec<String>,
 }
 
@@ -41,8 +41,8 @@ pub enum Origin {
     Flag,
 }
 
-/// `-o` options that are the kernel's or the boot system's, not ours.
-const MOUNT_OPTIONS: &[&str] = &[
+/// `-o` options that are the kernel's.
+const KERNEL_OPTIONS: &[&str] = &[
     "ro",
     "rw",
     "allow_other",
@@ -58,13 +58,10 @@ const MOUNT_OPTIONS: &[&str] = &[
     "sync",
     "async",
     "dirsync",
-    "_netdev",
-    "auto",
-    "noauto",
-    "user",
-    "nofail",
-    "defaults",
 ];
+
+/// `-o` options that only the boot system reads, besides those that begin with `x-`.
+const BOOT_OPTIONS: &[&str] = &["_netdev", "auto", "noauto", "user", "nofail", "defaults"];
 
 const ABOUT: &str = "Mounts a Google Cloud Storage bucket as a directory.";
 
@@ -332,7 +329,9 @@ impl Settings {
             .filter(|w| !w.is_empty())
         {
             let (name, value) = word.split_once('=').unwrap_or((word, "true"));
-            if MOUNT_OPTIONS.contains(&name) || name.starts_with("x-") {
+            if BOOT_OPTIONS.contains(&name) || name.starts_with("x-") {
+                // Whoever mounts at boot has read it.
+            } else if KERNEL_OPTIONS.contains(&name) {
                 self.mount_options.push(word.to_owned());
             } else if let Some(param) = params::find(Role::Mount, name) {
                 given.entry(param.flag).or_default().push(value.to_owned());
@@ -527,7 +526,8 @@ mod tests {
         .unwrap();
         assert_eq!(
             settings.mount_options,
-            ["ro", "_netdev", "x-systemd.automount"]
+            ["ro"],
+            "what the boot system has read is not passed on"
         );
         assert_eq!(settings.path("token-file"), Some(Path::new("/t")));
         assert_eq!(settings.number("uid"), Some(5));

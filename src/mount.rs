@@ -161,22 +161,8 @@ fn check_temp_dir(dir: &Path) -> Result<(), Failure> {
 }
 
 fn mount_options(config: &MountConfig) -> MountOptions {
-    // What the boot system reads is not the kernel's, and what has a field of its own goes there.
-    let for_kernel = |o: &&String| {
-        !o.starts_with("x-")
-            && !matches!(
-                o.as_str(),
-                "_netdev"
-                    | "auto"
-                    | "noauto"
-                    | "user"
-                    | "nofail"
-                    | "defaults"
-                    | "rw"
-                    | "ro"
-                    | "allow_other"
-            )
-    };
+    // What has a field of its own goes there; to be writable is the rule.
+    let for_kernel = |o: &&String| !matches!(o.as_str(), "rw" | "ro" | "allow_other");
     let has = |name: &str| config.options.iter().any(|o| o == name);
     MountOptions {
         allow_other: has("allow_other"),

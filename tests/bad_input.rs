@@ -248,7 +248,13 @@ async fn there_is_no_right_to_the_device() {
         .arg(BUCKET)
         .arg(&dir);
     command.uid(65534).gid(65534);
-    fails(command, 9, &["/dev/fuse", &format!("{mode:04o}")], &dir).await;
+    fails(
+        command,
+        9,
+        &["/dev/fuse", &format!("{mode:04o}"), "run as root"],
+        &dir,
+    )
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

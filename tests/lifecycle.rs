@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::Path;
 
+use gcsmount_emulator::{FaultAction, FaultRule};
 use nix::sys::signal::Signal;
 
 use crate::kit::{BUCKET, World, blocking, can_mount, gcsmount, is_mounted, run};
@@ -64,6 +65,36 @@ async fn sigterm_saves_unmounts_and_leaves_nothing() {
     assert_eq!(&edited[50_000..50_013], b"in the middle");
     assert_eq!(edited.len(), 100_000);
     mount.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_could_not_be_saved_is_named_and_has_an_exit_code() {
+    if !can_mount() {
+        return;
+    }
+    let world = World::new().await;
+    let mut mount = world.mount(&["--shutdown-timeout", "5s"]).await;
+    let dir = mount.dir.clone();
+    let files = make_busy(&dir).await;
+    let forbidden = FaultAction::Status {
+        code: 403,
+        reason: None,
+        retry_after: None,
+    };
+    world.emulator.admin().add_fault(FaultRule {
+        count: 10_000,
+        ..FaultRule::once("storage.objects.insert*", forbidden)
+    });
+    mount.signal(Signal::SIGTERM);
+    let status = mount.ended().await;
+    assert_eq!(status.code(), Some(10), "{}", mount.log());
+    assert!(
+        mount.log().contains("could not be saved"),
+        "{}",
+        mount.log()
+    );
+    drop(files);
+    assert_clean(&world, &dir);
 }
 
 #[tokio::test(flavor = "multi_thread")]

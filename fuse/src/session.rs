@@ -104,7 +104,7 @@ pub enum Error {
     #[error("mount point {} does not exist: create the directory first", .0.display())]
     Missing(PathBuf),
     /// The mount point is a file.
-    #[error("mount point {} is not a directory", .0.display())]
+    #[error("mount point {} is not a directory: name one", .0.display())]
     NotADirectory(PathBuf),
     /// A gcsmount is there already.
     #[error("mount point {} already has {source_name} mounted by gcsmount: unmount it first", path.display())]
@@ -124,7 +124,7 @@ pub enum Error {
     NoDevice,
     /// The device is there and not ours to open.
     #[error(
-        "/dev/fuse cannot be opened: its mode is {mode:04o}, and mounting needs read and write"
+        "/dev/fuse cannot be opened: its mode is {mode:04o}, and mounting needs read and write; run as root, or let this user do both"
     )]
     DeviceDenied {
         /// Permission bits of the device.
