@@ -1,8 +1,9 @@
 //! An access token with all that its users need made ready once, so that the many who use it copy
 //! little: the request headers, their entity tag, its life.
 
+use std::cell::Cell;
 use std::fmt;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use google_cloud_auth::credentials::EntityTag;
 use http::header::AUTHORIZATION;
@@ -15,21 +16,35 @@ use crate::secret::{AccessSecret, SCHEME, bearer};
 
 /// An access token. Its `Debug` does not show it; its memory is zeroed when the last user lets go.
 pub struct AccessToken {
-    /// `Bearer` and the token, marked sensitive. The one place where the text is kept.
-    header: HeaderValue,
-    headers: HeaderMap,
+    /// All that a request needs: `Bearer` and the token, marked sensitive. Each copy holds the text of
+    /// its own, since its clones count their users, and threads that count at one place wait for
+    /// each other.
+    copies: Box<[Ready]>,
     tag: EntityTag,
     life: Life,
     rejected: AtomicBool,
 }
 
-impl AccessToken {
-    pub(crate) fn new(secret: &AccessSecret, life: Life) -> Result<Self, Error> {
+/// What a request needs, and what those need who hand the token on.
+struct Ready {
+    header: HeaderValue,
+    headers: HeaderMap,
+}
+
+impl Ready {
+    fn new(secret: &AccessSecret) -> Result<Self, Error> {
         let header = bearer(secret)?;
         let headers = HeaderMap::from_iter([(AUTHORIZATION, header.clone())]);
+        Ok(Self { header, headers })
+    }
+}
+
+impl AccessToken {
+    pub(crate) fn new(secret: &AccessSecret, life: Life) -> Result<Self, Error> {
+        let number = copies_of(secret.expose().len());
+        let copies: Result<_, Error> = (0..number).map(|_| Ready::new(secret)).collect();
         Ok(Self {
-            header,
-            headers,
+            copies: copies?,
             tag: EntityTag::new(),
             life,
             rejected: AtomicBool::new(false),
@@ -39,7 +54,7 @@ impl AccessToken {
     /// The token itself, for those who hand it on. It must not be logged.
     #[must_use]
     pub fn expose(&self) -> &str {
-        self.header
+        self.header()
             .to_str()
             .map_or("", |value| &value[SCHEME.len()..])
     }
@@ -47,13 +62,17 @@ impl AccessToken {
     /// The value of an `authorization` header, marked sensitive. Cloning it copies no text.
     #[must_use]
     pub fn header(&self) -> &HeaderValue {
-        &self.header
+        &self.copy().header
     }
 
-    /// All headers that a request needs.
+    /// All headers that a request needs. Equal on every thread, but not the same.
     #[must_use]
     pub fn headers(&self) -> &HeaderMap {
-        &self.headers
+        &self.copy().headers
+    }
+
+    fn copy(&self) -> &Ready {
+        &self.copies[this_thread() % self.copies.len()]
     }
 
     /// The name of this token within this process. No two tokens share one.
@@ -80,6 +99,28 @@ impl AccessToken {
     pub(crate) fn is_rejected(&self) -> bool {
         self.rejected.load(Ordering::Acquire)
     }
+}
+
+/// The most copies that are of use, and the most bytes that all but the first may take.
+const COPIES: (usize, usize) = (8, 8 << 10);
+
+/// How many copies a token of `length` bytes has: one for each thread that can run at a time, within the bounds.
+fn copies_of(length: usize) -> usize {
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    threads.min(COPIES.0).min(1 + COPIES.1 / length.max(1))
+}
+
+/// A number for this thread: threads that start one after the other have numbers that do.
+fn this_thread() -> usize {
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    thread_local! {
+        static NUMBER: Cell<Option<usize>> = const { Cell::new(None) };
+    }
+    NUMBER.get().unwrap_or_else(|| {
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        NUMBER.set(Some(number));
+        number
+    })
 }
 
 impl fmt::Debug for AccessToken {
@@ -112,6 +153,25 @@ mod tests {
         assert!(token.header().is_sensitive() && token.headers()[AUTHORIZATION].is_sensitive());
         let shown = format!("{token:?} {:?} {:?}", token.header(), token.headers());
         assert!(!shown.contains("ya29"), "{shown}");
+    }
+
+    #[test]
+    fn copies_are_few_where_the_token_is_long() {
+        assert_eq!(copies_of(12 << 10), 1);
+        for length in [0, 1, 1 << 10, 4 << 10] {
+            let copies = copies_of(length);
+            assert!((1..=8).contains(&copies) && (copies - 1) * length <= 8 << 10);
+        }
+    }
+
+    #[test]
+    fn threads_have_equal_headers() {
+        let token = token("shared").unwrap();
+        std::thread::scope(|scope| {
+            for _ in 0..20 {
+                scope.spawn(|| assert_eq!(token.headers()[AUTHORIZATION], "Bearer shared"));
+            }
+        });
     }
 
     #[test]
