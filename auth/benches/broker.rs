@@ -58,6 +58,9 @@ fn hit_path(criterion: &mut Criterion) {
     group.bench_function("current", |bencher| {
         bencher.iter(|| black_box(broker.current()));
     });
+    group.bench_function("header", |bencher| {
+        bencher.iter(|| black_box(broker.current().map(|token| token.header().clone())));
+    });
     let _entered = runtime.enter();
     group.bench_function("headers", |bencher| {
         bencher.iter(|| {
@@ -68,13 +71,15 @@ fn hit_path(criterion: &mut Criterion) {
     group.finish();
 }
 
-/// Headers for `each` requests on each of `threads` threads, all begun together.
-fn by_threads(broker: &Broker, threads: usize, each: u64) -> Duration {
-    let start = Barrier::new(threads + 1);
+/// Headers for `each` requests from each of `brokers`, each on a thread of its own, all begun together.
+fn by_threads(brokers: &[Broker], each: u64) -> Duration {
+    let start = Barrier::new(brokers.len() + 1);
     thread::scope(|scope| {
-        let working: Vec<_> = (0..threads)
-            .map(|_| {
-                scope.spawn(|| {
+        let working: Vec<_> = brokers
+            .iter()
+            .map(|broker| {
+                let start = &start;
+                scope.spawn(move || {
                     let credentials = broker.credentials();
                     start.wait();
                     for _ in 0..each {
@@ -93,14 +98,20 @@ fn by_threads(broker: &Broker, threads: usize, each: u64) -> Duration {
     })
 }
 
+/// One broker for both threads, beside one for each: what the machine gives where nothing is shared.
 fn threads(criterion: &mut Criterion) {
     let runtime = runtime();
-    let broker = ready(&runtime);
+    let (broker, other) = (ready(&runtime), ready(&runtime));
+    let cases = [
+        ("one", vec![broker.clone()]),
+        ("two_sharing", vec![broker.clone(), broker.clone()]),
+        ("two_apart", vec![broker, other]),
+    ];
     let mut group = criterion.benchmark_group("threads");
-    for threads in [1_usize, 2] {
-        group.throughput(Throughput::Elements(threads as u64));
-        group.bench_function(format!("headers/{threads}"), |bencher| {
-            bencher.iter_custom(|each| by_threads(&broker, threads, each));
+    for (name, brokers) in cases {
+        group.throughput(Throughput::Elements(brokers.len() as u64));
+        group.bench_function(name, |bencher| {
+            bencher.iter_custom(|each| by_threads(&brokers, each));
         });
     }
     group.finish();
