@@ -12,7 +12,7 @@ use zeroize::Zeroizing;
 
 use crate::broker::{CLOUD_PLATFORM, Tuning};
 use crate::error::{Error, Kind, SourceFault};
-use crate::exchange::{Exchange, Grant, Identity, Timeouts};
+use crate::exchange::{Exchange, Grant, Identity, Steps, Timeouts};
 use crate::source::file::unreadable;
 use crate::source::text_file::TextFile;
 use crate::universe::Universe;
@@ -48,6 +48,10 @@ pub struct CredentialFileConfig {
     pub allowed_hosts: Vec<String>,
     /// Whether an external account may name a program to run.
     pub executables: bool,
+    /// Whether the signature of a service account's key may be the access token itself (AIP-4111),
+    /// which saves asking anybody. Google's APIs take it, the token service does not: a token that
+    /// is downscoped next has to be one that Google issued.
+    pub self_signed: bool,
 }
 
 impl CredentialFileConfig {
@@ -62,6 +66,17 @@ impl CredentialFileConfig {
             universe: Universe::default(),
             allowed_hosts: Vec::new(),
             executables: std::env::var(ALLOW_EXECUTABLES).is_ok_and(|value| value == "1"),
+            self_signed: true,
+        }
+    }
+
+    /// The same for tokens that go through `steps` next: of the scope and the kind that these need.
+    #[must_use]
+    pub fn before(self, steps: &Steps) -> Self {
+        Self {
+            scope: steps.needed_scope().to_owned(),
+            self_signed: self.self_signed && steps.take_a_self_signed_token(),
+            ..self
         }
     }
 

@@ -14,6 +14,7 @@ mod federation;
 mod impersonation;
 mod metadata;
 mod shipped;
+mod steps;
 mod token_url;
 pub(crate) mod trouble;
 
@@ -22,6 +23,7 @@ pub use federation::{Federation, Timeouts};
 pub use impersonation::{Impersonate, Impersonation};
 pub use metadata::{Metadata, Whose};
 pub use shipped::Shipped;
+pub use steps::Steps;
 pub use token_url::{FromUrl, TokenUrl};
 
 /// A way to get an access token.

@@ -7,7 +7,8 @@
 //! ahead of expiry, as a pure schedule says; the [`provider`] hands it to Google's client
 //! libraries. An [`exchange`] is the seam in the middle: whatever gets a token in one attempt can
 //! stand behind a broker, such as a [`CredentialFile`], a [`TokenUrl`] or a [`Metadata`] server, and
-//! one may stand around another ([`Impersonation`], [`Downscoping`]).
+//! any may be followed by [`Steps`], which are exchanges around it ([`Impersonation`],
+//! [`Downscoping`]).
 //!
 //! [`Identities`] lets all who hold one identity share its broker, and [`serve`] lets other
 //! processes share it over a unix socket.
@@ -71,7 +72,7 @@ pub use credential_file::{CredentialFile, CredentialFileConfig};
 pub use error::{Error, Kind};
 pub use exchange::{
     Downscoping, Exchange, Federation, FromUrl, Grant, Identity, Impersonate, Impersonation,
-    Metadata, Shipped, Timeouts, TokenUrl, Whose,
+    Metadata, Shipped, Steps, Timeouts, TokenUrl, Whose,
 };
 pub use provider::{EveryTime, Provider};
 pub use serve::{Routes, SocketConfig, TokenSocket};

@@ -7,7 +7,7 @@ use crate::audience::Audience;
 use crate::boundary::Boundary;
 use crate::clock::{BootClock, Clock};
 use crate::error::Error;
-use crate::exchange::{Downscoping, Exchange, Federation, Impersonate, Impersonation, Timeouts};
+use crate::exchange::{Exchange, Federation, Impersonate, Steps, Timeouts};
 use crate::source::Source;
 use crate::sts::Endpoint;
 use crate::universe::Universe;
@@ -62,35 +62,34 @@ impl BrokerConfig {
     /// [`Kind::Config`](crate::Kind::Config) if the token service needs TLS and the system trusts no
     /// certificate.
     pub fn exchange(self) -> Result<Arc<dyn Exchange>, Error> {
-        // What impersonates needs the scope that allows that.
-        let scope = match self.impersonate {
-            Some(_) => CLOUD_PLATFORM.to_owned(),
-            None => self.scope.clone(),
-        };
-        let sts = self.sts.clone();
-        let federation = Federation::new(self.source, self.audience, sts, scope, self.timeouts)?
-            .in_universe(self.universe);
-        let mut exchange: Arc<dyn Exchange> = Arc::new(federation);
-        if let Some(whom) = self.impersonate {
-            let impersonation = Impersonation::new(exchange, whom, self.scope, self.timeouts)?;
-            exchange = Arc::new(impersonation);
+        let steps = self.steps();
+        let scope = steps.needed_scope().to_owned();
+        let federation =
+            Federation::new(self.source, self.audience, self.sts, scope, self.timeouts)?
+                .in_universe(self.universe);
+        steps.after(Arc::new(federation))
+    }
+
+    fn steps(&self) -> Steps {
+        Steps {
+            impersonate: self.impersonate.clone(),
+            boundary: self.boundary.clone(),
+            sts: self.sts.clone(),
+            scope: self.scope.clone(),
+            timeouts: self.timeouts,
         }
-        if let Some(boundary) = &self.boundary {
-            let downscoping = Downscoping::new(exchange, boundary, self.sts, self.timeouts)?;
-            exchange = Arc::new(downscoping);
-        }
-        Ok(exchange)
     }
 
     /// Deadlines that leave the exchange all the time that its steps may take.
     pub(super) fn tuning(&self) -> Tuning {
-        let steps = 1 + u32::from(self.impersonate.is_some()) + u32::from(self.boundary.is_some());
-        let exchange_limit = self.timeouts.source + steps * self.timeouts.exchange;
-        Tuning {
+        let Timeouts {
+            source, exchange, ..
+        } = self.timeouts;
+        self.steps().tuning(Tuning {
             wait: self.wait,
-            exchange_limit: exchange_limit + Duration::from_secs(1),
+            exchange_limit: source + exchange + Duration::from_secs(1),
             ..Tuning::default()
-        }
+        })
     }
 }
 

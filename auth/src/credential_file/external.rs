@@ -13,9 +13,8 @@ use serde_json::json;
 use super::contents::no_executables;
 use super::{CredentialFileConfig, LONGEST_PROGRAM};
 use crate::audience::Audience;
-use crate::broker::CLOUD_PLATFORM;
 use crate::error::{Error, Kind};
-use crate::exchange::{Exchange, Federation, Impersonate, Impersonation, Timeouts};
+use crate::exchange::{Exchange, Federation, Impersonate, Steps, Timeouts};
 use crate::secret::AccessSecret;
 use crate::source::executable::Task;
 use crate::source::{ExecutableSource, FileSource, Format, Source, UrlSource};
@@ -71,33 +70,23 @@ impl ExternalAccount {
         let hosts = config.hosts();
         hosts.check(&self.token_url, "token_url")?;
         let endpoint = Endpoint::parse(&self.token_url)?;
-        let impersonate = self.impersonate(config)?;
-        let (source, timeouts) = self.source(config, impersonate.as_ref())?;
-        let scope = match impersonate {
-            Some(_) => CLOUD_PLATFORM.to_owned(),
-            None => config.scope.clone(),
+        let steps = Steps {
+            impersonate: self.impersonate(config)?,
+            scope: config.scope.clone(),
+            timeouts: config.timeouts,
+            ..Steps::default()
         };
+        let (source, timeouts) = self.source(config, steps.impersonate.as_ref())?;
         let options = self
             .workforce_pool_user_project
             .map(|project| json!({"userProject": project}).to_string());
         let audience = Audience::Explicit(self.audience);
+        let scope = steps.needed_scope().to_owned();
         let federation = Federation::new(source, audience, endpoint, scope, timeouts)?
             .of_type(self.subject_token_type)
             .in_universe(universe)
             .with_options(options);
-        let federation: Arc<dyn Exchange> = Arc::new(federation);
-        Ok(match impersonate {
-            None => federation,
-            Some(whom) => {
-                let scope = config.scope.clone();
-                Arc::new(Impersonation::new(
-                    federation,
-                    whom,
-                    scope,
-                    config.timeouts,
-                )?)
-            }
-        })
+        steps.after(Arc::new(federation))
     }
 
     fn impersonate(&self, config: &CredentialFileConfig) -> Result<Option<Impersonate>, Error> {

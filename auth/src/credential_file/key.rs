@@ -1,6 +1,6 @@
 //! A key of a service account. With Google's own token URL nobody is asked: the account signs a
-//! token itself, which Google's APIs take as it is ("self-signed JWT", AIP-4111). With another URL
-//! the signature is exchanged there (RFC 7523).
+//! token itself, which Google's APIs take as it is ("self-signed JWT", AIP-4111). With another URL,
+//! or where that will not do, the signature is exchanged (RFC 7523).
 
 use std::fmt;
 use std::sync::Arc;
@@ -59,23 +59,26 @@ impl ServiceAccount {
             account: self.client_email,
             scope: config.scope.clone(),
         };
-        let token_uri = match &*self.token_uri {
-            "" => None,
-            url => {
-                let example = "https://oauth2.googleapis.com/token";
-                let uri = target::parse(url, "token_uri", example, "/")?;
-                Some(uri).filter(|uri| !is_google(uri, &universe))
-            }
+        let Some(uri) = asked(&self.token_uri, config.self_signed, &universe)? else {
+            return Ok(Arc::new(SelfSigned { signer, universe }));
         };
-        Ok(match token_uri {
-            None => Arc::new(SelfSigned { signer, universe }),
-            Some(uri) => Arc::new(Signed {
-                granting: Granting::new(uri, config.timeouts)?,
-                signer,
-                universe,
-            }),
-        })
+        Ok(Arc::new(Signed {
+            granting: Granting::new(uri, config.timeouts)?,
+            signer,
+            universe,
+        }))
     }
+}
+
+/// The token URL to ask; none where the signature alone will do.
+fn asked(token_uri: &str, self_signed: bool, universe: &Universe) -> Result<Option<Uri>, Error> {
+    let usual = format!("https://oauth2.{universe}/token");
+    let url = match token_uri {
+        "" => &usual,
+        url => url,
+    };
+    let uri = target::parse(url, "token_uri", "https://oauth2.googleapis.com/token", "/")?;
+    Ok(Some(uri).filter(|uri| !self_signed || !is_google(uri, universe)))
 }
 
 fn is_google(uri: &Uri, universe: &Universe) -> bool {
@@ -205,5 +208,31 @@ impl Exchange for Signed {
 
     fn universe_domain(&self) -> Option<String> {
         self.universe.unusual()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nobody_is_asked_where_the_signature_alone_will_do() {
+        let google = "https://oauth2.googleapis.com/token";
+        let private = "http://127.0.0.1:80/token";
+        let other = Universe::parse("other.goog").unwrap();
+        for (token_uri, self_signed, asks) in [
+            ("", true, None),
+            ("", false, Some("https://oauth2.other.goog/token")),
+            (google, true, None),
+            (google, false, Some(google)),
+            ("https://accounts.google.com/o/oauth2/token", true, None),
+            (private, true, Some(private)),
+            (private, false, Some(private)),
+        ] {
+            let asked = asked(token_uri, self_signed, &other).unwrap();
+            let asked = asked.map(|uri| uri.to_string());
+            assert_eq!(asked.as_deref(), asks, "{token_uri} {self_signed}");
+        }
+        assert!(asked("nonsense", true, &other).is_err());
     }
 }

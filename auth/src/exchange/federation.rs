@@ -20,7 +20,7 @@ use crate::sts::request;
 use crate::universe::Universe;
 
 /// How long each part of an exchange may take.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Timeouts {
     /// Reading the subject token.
     pub source: Duration,

@@ -136,18 +136,26 @@ impl Impersonation {
 
     fn explain(&self, answer: &Answer, peer: Peer<'_>, authority: &Grant) -> Error {
         let account = &self.whom.account;
-        let who = self.inner.identity();
-        let who = who
-            .principal
-            .unwrap_or_else(|| format!("the identity of {}", who.source));
-        let denied = format!(
-            "grant roles/iam.workloadIdentityUser on {account} to {who}, or check {SETTING}"
-        );
+        let Identity {
+            principal, source, ..
+        } = self.inner.identity();
+        let role = needed_role(principal.as_deref());
+        let who = principal.unwrap_or_else(|| format!("the identity of {source}"));
+        let denied = format!("grant {role} on {account} to {who}, or check {SETTING}");
         let advice = Advice {
             denied: &denied,
             refused: "does that service account exist, and is its lifetime allowed?",
         };
         explain(answer, peer, advice, &[authority.token.expose()])
+    }
+}
+
+/// The role that holds `iam.serviceAccounts.getAccessToken` and is meant for this principal: that of
+/// workloads for a federated one, and for any other that of creators of tokens.
+fn needed_role(principal: Option<&str>) -> &'static str {
+    match principal.is_some_and(|principal| principal.starts_with("principal://")) {
+        true => "roles/iam.workloadIdentityUser",
+        false => "roles/iam.serviceAccountTokenCreator",
     }
 }
 

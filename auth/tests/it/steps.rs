@@ -8,7 +8,9 @@ use gcsmount_auth::boundary::Access;
 use gcsmount_auth::broker::CLOUD_PLATFORM;
 use gcsmount_auth::error::Refusal;
 use gcsmount_auth::{
-    Boundary, Broker, BrokerConfig, Endpoint, Error, FileSource, Grant, Impersonate, Kind, Universe,
+    Boundary, Broker, BrokerConfig, CredentialFile, CredentialFileConfig, Endpoint, Error,
+    Exchange, FileSource, FromUrl, Grant, Impersonate, Kind, Metadata, Steps, Timeouts, TokenUrl,
+    Universe, Whose,
 };
 use serde_json::{Value, json};
 use tempfile::{TempDir, tempdir};
@@ -222,4 +224,155 @@ async fn a_broker_tells_whom_it_stands_for_and_in_which_universe() {
     );
     let universe = broker.credentials().universe_domain().await;
     assert_eq!(universe.as_deref(), Some("other.example"));
+}
+
+/// Both steps, at a web that is token service and IAM in one.
+fn both(web: &Web) -> Steps {
+    Steps {
+        impersonate: Some(Impersonate::account(ACCOUNT, &web.url("")).unwrap()),
+        boundary: Some(Boundary::around("bucket", "", Access::Read).unwrap()),
+        sts: Endpoint::parse(&web.url("")).unwrap(),
+        ..Steps::default()
+    }
+}
+
+/// Grants `granted-to-REFRESH_TOKEN`, impersonates with any token, limits any token.
+async fn world() -> Web {
+    Web::start(|seen| match &*seen.target {
+        "/v1/token" => says(200, &sts(seen)),
+        "/token" => {
+            let token = format!("granted-to-{}", seen.field("refresh_token"));
+            says(200, &json!({"access_token": token, "expires_in": 3600}))
+        }
+        target if target.starts_with("/computeMetadata/") => {
+            let mut told = says(200, &json!({"access_token": "of-node", "expires_in": 600}));
+            let headers = told.headers_mut();
+            headers.insert("metadata-flavor", "Google".parse().unwrap());
+            told
+        }
+        _ => says(200, &generated(1800)),
+    })
+    .await
+}
+
+fn login(web: &Web, refresh_token: &str) -> String {
+    json!({"type": "authorized_user", "client_id": "id", "client_secret": "secret",
+           "refresh_token": refresh_token, "token_uri": web.url("/token")})
+    .to_string()
+}
+
+/// The token that the service account was impersonated with last.
+fn authority(web: &Web) -> String {
+    let seen = web.seen();
+    let asked = seen
+        .iter()
+        .rfind(|seen| seen.target.contains("generateAccessToken"));
+    asked.unwrap().headers["authorization"]
+        .to_str()
+        .unwrap()
+        .to_owned()
+}
+
+#[tokio::test]
+async fn a_credential_file_goes_on_as_it_does_alone_when_steps_follow_it() {
+    let web = world().await;
+    let dir = tempdir().unwrap();
+    let path = dir.path().join("credential.json");
+    std::fs::write(&path, login(&web, "one")).unwrap();
+    let steps = both(&web);
+    let file = CredentialFileConfig::new(&path).before(&steps);
+    let tuning = steps.tuning(file.tuning());
+    let exchange = steps.after(Arc::new(CredentialFile::new(file))).unwrap();
+    let broker = Broker::with_exchange(exchange, tuning);
+    let first = broker.token().await.unwrap();
+    assert_eq!(first.expose(), "part-of-impersonated");
+    assert_eq!(authority(&web), "Bearer granted-to-one");
+    let identity = broker.status().identity;
+    assert_eq!(identity.source, path.display().to_string());
+    assert_eq!(
+        identity.principal,
+        Some(format!("serviceAccount:{ACCOUNT}"))
+    );
+    // A renewed file and a rejected token.
+    std::fs::write(&path, login(&web, "two")).unwrap();
+    broker.replacement(first.tag()).await.unwrap();
+    assert_eq!(authority(&web), "Bearer granted-to-two");
+    assert_eq!(broker.status().exchanges_granted, 2);
+    // The life of the whole is the shortest of the three.
+    let left = broker.status().expires_in.unwrap().as_secs();
+    assert!((1790..=1800).contains(&left), "{left}");
+}
+
+#[tokio::test]
+async fn a_file_of_another_universe_keeps_it_through_the_steps() {
+    let web = world().await;
+    let dir = tempdir().unwrap();
+    let path = dir.path().join("credential.json");
+    let key = include_str!("../data/test-only-key.pem");
+    let file = json!({"type": "service_account", "client_email": "gsa@p", "private_key": key,
+                      "universe_domain": "other.example"});
+    std::fs::write(&path, file.to_string()).unwrap();
+    let file = CredentialFileConfig {
+        scope: "narrow".to_owned(),
+        ..CredentialFileConfig::new(&path)
+    };
+    let file = file.before(&both(&web));
+    assert_eq!((&*file.scope, file.self_signed), (CLOUD_PLATFORM, true));
+    let exchange = both(&web)
+        .after(Arc::new(CredentialFile::new(file)))
+        .unwrap();
+    exchange.exchange().await.unwrap();
+    assert_eq!(exchange.universe_domain().as_deref(), Some("other.example"));
+    let only_limited = Steps {
+        impersonate: None,
+        ..both(&web)
+    };
+    let file = CredentialFileConfig::new(&path).before(&only_limited);
+    assert!(!file.self_signed, "the token service takes issued tokens");
+}
+
+#[tokio::test]
+async fn steps_follow_a_token_url_and_a_metadata_server() {
+    let web = world().await;
+    let url = TokenUrl::parse(&web.url("/token")).unwrap();
+    let from_url = FromUrl::new(url, Timeouts::default()).unwrap();
+    let host = web.url("").replace("http://", "");
+    let metadata = Metadata::new(&host, Whose::Node, "s".to_owned(), Timeouts::default()).unwrap();
+    let ways: [(Arc<dyn Exchange>, _); 2] = [
+        (Arc::new(from_url), "Bearer granted-to-"),
+        (Arc::new(metadata), "Bearer of-node"),
+    ];
+    for (exchange, token) in ways {
+        let grant = both(&web)
+            .after(exchange)
+            .unwrap()
+            .exchange()
+            .await
+            .unwrap();
+        assert_eq!(grant.token.expose(), "part-of-impersonated");
+        assert_eq!(authority(&web), token);
+    }
+}
+
+#[tokio::test]
+async fn who_is_refused_to_impersonate_is_told_the_role_for_one_like_it() {
+    let web = Web::start(|seen| match &*seen.target {
+        "/token" => says(200, &json!({"access_token": "t", "expires_in": 3600})),
+        _ => says(403, ""),
+    })
+    .await;
+    let url = TokenUrl::parse(&web.url("/token")).unwrap();
+    let exchange = FromUrl::new(url, Timeouts::default()).unwrap();
+    let error = both(&web)
+        .after(Arc::new(exchange))
+        .unwrap()
+        .exchange()
+        .await
+        .unwrap_err();
+    assert!(
+        error
+            .message()
+            .contains("roles/iam.serviceAccountTokenCreator"),
+        "{error}"
+    );
 }
