@@ -3,6 +3,8 @@
 //! account; a pod on the host's network reaches the node's server at the same address, and would
 //! act as the node.
 
+use std::sync::OnceLock;
+
 use async_trait::async_trait;
 use bytes::Bytes;
 use http::header::{HeaderValue, SERVER};
@@ -31,7 +33,8 @@ pub enum Whose {
 #[derive(Debug)]
 pub struct Metadata {
     base: String,
-    whose: Whose,
+    /// Whom it has to answer for: what was asked for, or what its first token decided.
+    whose: OnceLock<Whose>,
     scope: String,
     universe: Universe,
     transport: Transport,
@@ -39,17 +42,23 @@ pub struct Metadata {
 
 impl Metadata {
     /// The server at `host` (`HOST` or `HOST:PORT`), for tokens that may do `scope`, if it answers
-    /// for `whose`.
+    /// for `whose`. With `None` its first token decides that once and for all: application default
+    /// credentials take either, but nobody means them to change from a pod's to the node's.
     ///
     /// # Errors
     /// [`Kind::Config`] for what is no host.
-    pub fn new(host: &str, whose: Whose, scope: String, timeouts: Timeouts) -> Result<Self, Error> {
+    pub fn new(
+        host: &str,
+        whose: impl Into<Option<Whose>>,
+        scope: String,
+        timeouts: Timeouts,
+    ) -> Result<Self, Error> {
         let base = format!("http://{host}");
         let uri = target::parse(&base, SETTING, "http://metadata.google.internal", "/")?;
         let transport = Transport::new(&uri, timeouts.connect, timeouts.exchange)?;
         Ok(Self {
             base: base.trim_end_matches('/').to_owned(),
-            whose,
+            whose: whose.into().map_or_else(OnceLock::new, OnceLock::from),
             scope,
             universe: Universe::default(),
             transport,
@@ -113,9 +122,10 @@ impl Metadata {
         })
     }
 
-    fn check(&self, answer: &Answer) -> Result<(), Error> {
-        let found = self.whose(answer)?;
-        if found == self.whose {
+    /// Refuses tokens of anybody but whom the server has to answer for, which an answer that holds
+    /// a token decides if nothing did before.
+    fn check(&self, found: Whose) -> Result<(), Error> {
+        if *self.whose.get_or_init(|| found) == found {
             return Ok(());
         }
         let why = match found {
@@ -124,7 +134,11 @@ impl Metadata {
                  have: is the pod on the host's network, or workload identity off in this node \
                  pool? name another source, such as a projected token"
             }
-            Whose::Pod => "answers for a pod and not for this machine: name the pod's source",
+            Whose::Pod => {
+                "answers for this pod and not for the node, whose identity its tokens would not \
+                 have: was workload identity turned on in this node pool? start anew to act as \
+                 the pod"
+            }
         };
         let message = format!("{} {why}", self.name());
         Err(Error::new(Kind::Refused(Refusal::Denied), message))
@@ -152,9 +166,10 @@ impl Exchange for Metadata {
         let answer = self.ask(&target).await?;
         let name = self.name();
         if answer.status.is_success() {
-            self.check(&answer)?;
-            return grant(&answer.body)
-                .map_err(|Useless(what)| Error::new(Kind::BadAnswer, format!("{name} {what}")));
+            let found = self.whose(&answer)?;
+            let grant = grant(&answer.body)
+                .map_err(|Useless(what)| Error::new(Kind::BadAnswer, format!("{name} {what}")))?;
+            return self.check(found).map(|()| grant);
         }
         let advice = Advice {
             denied: "may this service account be used from here?",
@@ -164,8 +179,14 @@ impl Exchange for Metadata {
     }
 
     fn identity(&self) -> Identity {
+        let name = self.name();
+        let source = match self.whose.get() {
+            Some(Whose::Pod) => format!("{name}, for this pod"),
+            Some(Whose::Node) => format!("{name}, for the node"),
+            None => name,
+        };
         Identity {
-            source: self.name(),
+            source,
             ..Identity::default()
         }
     }

@@ -1,5 +1,6 @@
 //! The two metadata servers, told apart.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use gcsmount_auth::error::Refusal;
@@ -31,7 +32,7 @@ async fn server(name: &'static str, flavored: bool) -> Web {
     .await
 }
 
-fn metadata(web: &Web, whose: Whose) -> Metadata {
+fn metadata(web: &Web, whose: impl Into<Option<Whose>>) -> Metadata {
     let host = web.url("").replace("http://", "");
     let timeouts = Timeouts {
         exchange: Duration::from_secs(5),
@@ -89,4 +90,81 @@ async fn a_refusal_is_told() {
     assert_eq!(error.kind(), Kind::Refused(Refusal::Request));
     let nowhere = Metadata::new("a b", Whose::Node, String::new(), Timeouts::default());
     assert_eq!(nowhere.unwrap_err().kind(), Kind::Config);
+}
+
+/// A server that is one of a pod or of a node by turns, as `script` has it; `None` has trouble.
+async fn turns(script: &'static [Option<Whose>]) -> Web {
+    let turn = AtomicUsize::new(0);
+    Web::start(move |_| {
+        let whose = script[turn.fetch_add(1, Ordering::SeqCst)];
+        let token = json!({"access_token": "t", "token_type": "Bearer", "expires_in": 77});
+        let mut told = match whose {
+            Some(_) => says(200, &token),
+            None => says(503, ""),
+        };
+        let headers = told.headers_mut();
+        headers.insert("metadata-flavor", HeaderValue::from_static("Google"));
+        if whose == Some(Whose::Pod) {
+            headers.insert(SERVER, HeaderValue::from_static("GKE Metadata Server"));
+        }
+        told
+    })
+    .await
+}
+
+#[tokio::test]
+async fn the_first_token_decides_for_whom_and_the_other_one_is_refused_from_then_on() {
+    const POD: Option<Whose> = Some(Whose::Pod);
+    const NODE: Option<Whose> = Some(Whose::Node);
+    for (script, words, others) in [
+        (
+            &[None, POD, NODE, None, POD][..],
+            "for this pod",
+            "answers for the node",
+        ),
+        (
+            &[None, NODE, POD, None, NODE],
+            "for the node",
+            "answers for this pod",
+        ),
+    ] {
+        let web = turns(script).await;
+        let metadata = metadata(&web, None);
+        let name = format!("the metadata server at {}", web.url(""));
+        assert_eq!(
+            metadata.exchange().await.unwrap_err().kind(),
+            Kind::Unavailable
+        );
+        assert_eq!(metadata.identity().source, name, "trouble decides nothing");
+        metadata.exchange().await.unwrap();
+        let decided = format!("{name}, {words}");
+        assert_eq!(metadata.identity().source, decided);
+        let refused = metadata.exchange().await.unwrap_err();
+        assert_eq!(refused.kind(), Kind::Refused(Refusal::Denied));
+        assert!(refused.message().contains(others), "{refused}");
+        assert_eq!(
+            metadata.exchange().await.unwrap_err().kind(),
+            Kind::Unavailable
+        );
+        metadata.exchange().await.unwrap();
+        assert_eq!(metadata.identity().source, decided);
+    }
+}
+
+#[tokio::test]
+async fn an_answer_without_a_token_decides_nothing() {
+    let web = Web::start(|_| {
+        let mut told = says(200, "{}");
+        let headers = told.headers_mut();
+        headers.insert("metadata-flavor", HeaderValue::from_static("Google"));
+        told
+    })
+    .await;
+    let metadata = metadata(&web, None);
+    assert_eq!(
+        metadata.exchange().await.unwrap_err().kind(),
+        Kind::BadAnswer
+    );
+    assert_eq!(metadata.probe().await.unwrap(), Whose::Node);
+    assert!(!metadata.identity().source.contains("node"));
 }
