@@ -47,6 +47,7 @@
 //! # }
 //! ```
 
+pub mod application_default;
 pub mod audience;
 pub mod boundary;
 pub mod broker;
@@ -65,6 +66,7 @@ pub mod token;
 mod transport;
 pub mod universe;
 
+pub use application_default::ApplicationDefault;
 pub use audience::Audience;
 pub use boundary::Boundary;
 pub use broker::{Broker, BrokerConfig, Identities, Status, Tuning};
