@@ -1,6 +1,8 @@
 //! Less than an identity may do: a credential access boundary, which limits a token to buckets and
 //! prefixes. Pure. See "Credential Access Boundaries" in the Cloud Storage and IAM documentation.
 
+use std::fmt;
+
 use serde_json::{Value, json};
 
 use crate::error::{Error, Kind};
@@ -75,6 +77,21 @@ impl Boundary {
     }
 }
 
+impl fmt::Display for Boundary {
+    /// `gs://BUCKET/PREFIX`, with `(read-only)` behind what may not be changed.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, rule) in self.0.iter().enumerate() {
+            let comma = if index == 0 { "" } else { ", " };
+            let only = match rule.access {
+                Access::Read => " (read-only)",
+                Access::Write => "",
+            };
+            write!(f, "{comma}gs://{}/{}{only}", rule.bucket, rule.prefix)?;
+        }
+        Ok(())
+    }
+}
+
 impl Rule {
     fn json(&self) -> Value {
         let role = match self.access {
@@ -120,6 +137,10 @@ mod tests {
         let boundary = Boundary::around("whole", "", Access::Write)
             .and_then(|boundary| boundary.and("part", "a/b'\\", Access::Read))
             .unwrap();
+        assert_eq!(
+            boundary.to_string(),
+            r"gs://whole/, gs://part/a/b'\ (read-only)"
+        );
         assert_eq!(
             options(&boundary),
             json!({"accessBoundary": {"accessBoundaryRules": [

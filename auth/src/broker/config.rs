@@ -81,7 +81,8 @@ impl BrokerConfig {
     }
 
     /// Deadlines that leave the exchange all the time that its steps may take.
-    pub(super) fn tuning(&self) -> Tuning {
+    #[must_use]
+    pub fn tuning(&self) -> Tuning {
         let Timeouts {
             source, exchange, ..
         } = self.timeouts;
