@@ -4,7 +4,7 @@
 use std::fmt;
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -16,7 +16,8 @@ use super::trouble::{Advice, explain};
 use super::{Exchange, Grant, Identity, Timeouts};
 use crate::error::{Error, Kind};
 use crate::sts::answer::{self, Useless};
-use crate::transport::{self, Answer, Peer, Transport, target, unix};
+use crate::transport::unix::Socket;
+use crate::transport::{self, Answer, Peer, Transport, target};
 
 const SETTING: &str = "--token-url";
 const EXAMPLE: &str = "unix:///run/token.sock or http://127.0.0.1:8080/token";
@@ -100,12 +101,21 @@ impl fmt::Display for TokenUrl {
 }
 
 /// Asks a URL for access tokens.
-#[derive(Debug)]
 pub struct FromUrl {
     url: TokenUrl,
-    /// For a server that is not on a unix socket.
-    transport: Option<Transport>,
-    total: Duration,
+    way: Way,
+}
+
+/// The parts of the URL, of which the query may be secret, and who asks for it.
+enum Way {
+    Unix {
+        socket: Socket,
+        target: PathAndQuery,
+    },
+    Http {
+        transport: Transport,
+        uri: Uri,
+    },
 }
 
 impl FromUrl {
@@ -115,30 +125,31 @@ impl FromUrl {
     /// [`Kind::Config`] if the URL needs TLS and the system trusts no certificate.
     pub fn new(url: TokenUrl, timeouts: Timeouts) -> Result<Self, Error> {
         let total = timeouts.exchange;
-        let transport = match &url.0 {
-            Place::Unix { .. } => None,
+        let way = match &url.0 {
+            Place::Unix { path, target } => Way::Unix {
+                socket: Socket::new(path.clone(), total),
+                target: target.clone(),
+            },
             Place::Http(uri) => {
                 if target::is_cleartext(uri) {
                     tracing::warn!(%url, "access tokens come over plain HTTP from another machine");
                 }
-                Some(Transport::new(uri, timeouts.connect, total)?)
+                Way::Http {
+                    transport: Transport::new(uri, timeouts.connect, total)?,
+                    uri: uri.clone(),
+                }
             }
         };
-        Ok(Self {
-            url,
-            transport,
-            total,
-        })
+        Ok(Self { url, way })
     }
 
     async fn ask(&self, peer: Peer<'_>) -> Result<Answer, Error> {
-        let request = |uri: Uri| transport::request(Method::GET, uri, Bytes::new());
-        match (&self.url.0, &self.transport) {
-            (Place::Http(uri), Some(transport)) => transport.call(request(uri.clone()), peer).await,
-            (Place::Unix { path, target }, _) => {
-                unix::call(path, request(Uri::from(target.clone())), self.total, peer).await
+        match &self.way {
+            Way::Unix { socket, target } => socket.get(target, peer).await,
+            Way::Http { transport, uri } => {
+                let request = transport::request(Method::GET, uri.clone(), Bytes::new());
+                transport.call(request, peer).await
             }
-            (Place::Http(_), None) => Err(Error::new(Kind::Internal, "a URL without a client")),
         }
     }
 }
@@ -170,6 +181,12 @@ impl Exchange for FromUrl {
             source: self.url.to_string(),
             ..Identity::default()
         }
+    }
+}
+
+impl fmt::Debug for FromUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("FromUrl").field(&self.url).finish()
     }
 }
 

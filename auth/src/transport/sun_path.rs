@@ -1,14 +1,14 @@
 //! Addresses of unix sockets. The kernel takes 108 bytes for one, the zero at its end included
 //! (`unix(7)`), and paths are often longer, below kubelet's directories above all. A longer one is
-//! reached through its opened directory.
+//! reached through what is opened: the directory of a socket to be made, or the socket that is there.
 
 use std::ffi::OsStr;
 use std::fs::{File, OpenOptions};
-use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::{fmt, io};
 
 use nix::fcntl::OFlag;
 
@@ -19,27 +19,22 @@ const LONGEST: usize = 107;
 #[derive(Debug)]
 pub(crate) struct Address {
     path: PathBuf,
-    /// The directory that `path` goes through, if it does.
-    _directory: Option<File>,
+    /// The file that `path` goes through, if it does.
+    _opened: Option<File>,
 }
 
 impl Address {
-    /// The address of the socket `name` in `directory`.
+    /// The address of a socket to be made: `name` in `directory`.
     pub(crate) fn of(directory: &Path, name: &OsStr) -> io::Result<Self> {
         let whole = directory.join(name);
         if whole.as_os_str().as_bytes().len() <= LONGEST {
             return Ok(Self {
                 path: whole,
-                _directory: None,
+                _opened: None,
             });
         }
-        let directory = OpenOptions::new()
-            .read(true)
-            .custom_flags((OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC).bits())
-            .open(directory)?;
-        let path = Path::new("/proc/self/fd")
-            .join(directory.as_raw_fd().to_string())
-            .join(name);
+        let directory = open(directory, OFlag::O_DIRECTORY)?;
+        let path = through(&directory).join(name);
         let length = path.as_os_str().as_bytes().len();
         if length > LONGEST {
             let reason = format!(
@@ -51,13 +46,56 @@ impl Address {
         }
         Ok(Self {
             path,
-            _directory: Some(directory),
+            _opened: Some(directory),
+        })
+    }
+
+    /// The address of the socket that is at `path`. It is text, whatever the path is.
+    pub(crate) fn of_present(path: &Path) -> io::Result<Self> {
+        let socket = open(path, OFlag::empty())?;
+        if !socket.metadata()?.file_type().is_socket() {
+            return Err(io::Error::other(NotASocket));
+        }
+        let fits = path.as_os_str().len() <= LONGEST && path.to_str().is_some();
+        Ok(match fits {
+            true => Self {
+                path: path.to_owned(),
+                _opened: None,
+            },
+            false => Self {
+                path: through(&socket),
+                _opened: Some(socket),
+            },
         })
     }
 
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
+}
+
+/// What is at a path is something else.
+#[derive(Debug)]
+pub(crate) struct NotASocket;
+
+impl fmt::Display for NotASocket {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("what is there is not a socket")
+    }
+}
+
+impl std::error::Error for NotASocket {}
+
+/// Opens a place in the file system, not what is there: needs no right to it, and waits for nothing.
+fn open(path: &Path, flags: OFlag) -> io::Result<File> {
+    OpenOptions::new()
+        .read(true)
+        .custom_flags((flags | OFlag::O_PATH | OFlag::O_CLOEXEC).bits())
+        .open(path)
+}
+
+fn through(opened: &File) -> PathBuf {
+    Path::new("/proc/self/fd").join(opened.as_raw_fd().to_string())
 }
 
 /// Directory and name of a path that ends in a name.
@@ -98,6 +136,34 @@ mod tests {
         let _listener = UnixListener::bind(address.path()).unwrap();
         UnixStream::connect(address.path()).unwrap();
         assert!(deep.join("token.sock").exists());
+    }
+
+    #[test]
+    fn a_socket_that_is_there_is_reached_by_any_path_to_it() {
+        let dir = tempdir().unwrap();
+        let short = dir.path().join("s");
+        let _listener = UnixListener::bind(&short).unwrap();
+        assert_eq!(Address::of_present(&short).unwrap().path(), short);
+        for name in [&[b'n'; 200][..], b"no-text-\xff"] {
+            let path = dir.path().join(OsStr::from_bytes(name));
+            std::os::unix::fs::symlink(&short, &path).unwrap();
+            let address = Address::of_present(&path).unwrap();
+            assert!(address.path().starts_with("/proc/self/fd"), "{address:?}");
+            UnixStream::connect(address.path()).unwrap();
+        }
+    }
+
+    #[test]
+    fn what_is_no_socket_is_told_from_what_is_not_there() {
+        let dir = tempdir().unwrap();
+        let path = dir.path().join("s");
+        let error = Address::of_present(&path).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::NotFound);
+        nix::unistd::mkfifo(&path, nix::sys::stat::Mode::S_IRWXU).unwrap();
+        for path in [&*path, dir.path()] {
+            let error = Address::of_present(path).unwrap_err();
+            assert_eq!(error.to_string(), NotASocket.to_string());
+        }
     }
 
     #[test]

@@ -1,66 +1,100 @@
-//! One request to a server on a unix socket, over a connection of its own: these are minutes apart.
+//! Requests to a server on a unix socket, each over a connection of its own: they are minutes apart,
+//! and one that was kept could have died meanwhile.
 
+use std::error::Error as StdError;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::Request;
 use http::header::{HOST, HeaderValue};
+use http::uri::PathAndQuery;
+use http::{Method, Uri};
 use http_body_util::Full;
-use hyper::client::conn::http1::handshake;
-use hyper_util::rt::TokioIo;
-use tokio::net::UnixStream;
-use tokio::task::{JoinSet, spawn_blocking};
+use hyper_util::client::legacy::Client;
+use hyper_util::rt::TokioExecutor;
+use hyperlocal::UnixConnector;
+use tokio::task::spawn_blocking;
 
-use super::sun_path::{Address, split};
-use super::{Answer, Peer, collect, unreachable, within};
+use super::sun_path::{Address, NotASocket};
+use super::{Answer, Peer, causes, collect, request, unreachable, within};
 use crate::error::{Error, Kind, Reach, SourceFault};
 
-/// Sends `request` to the socket at `path` and reads the answer to its end, all within `total`.
-pub(crate) async fn call(
-    path: &Path,
-    request: Request<Full<Bytes>>,
+/// A client of the server on one socket.
+#[derive(Clone)]
+pub(crate) struct Socket {
+    path: PathBuf,
+    client: Client<UnixConnector, Full<Bytes>>,
     total: Duration,
-    peer: Peer<'_>,
-) -> Result<Answer, Error> {
-    within(total, peer, converse(path, request, peer)).await
 }
 
-async fn converse(
-    path: &Path,
-    mut request: Request<Full<Bytes>>,
-    peer: Peer<'_>,
-) -> Result<Answer, Error> {
-    let stream = connect(path).await.map_err(|error| no_way(&error, peer))?;
-    let (mut sender, connection) = handshake(TokioIo::new(stream))
-        .await
-        .map_err(|error| unreachable(&error, peer))?;
-    // Ends with this future, however that ends.
-    let mut background = JoinSet::new();
-    background.spawn(connection);
-    request
-        .headers_mut()
-        .insert(HOST, HeaderValue::from_static("unix"));
-    let response = sender
-        .send_request(request)
-        .await
-        .map_err(|error| unreachable(&error, peer))?;
-    let (head, body) = response.into_parts();
-    Ok(Answer {
-        status: head.status,
-        headers: head.headers,
-        body: collect(body, peer).await?,
-    })
+impl Socket {
+    /// A client of the socket at `path`, which need not exist yet; a request may take `total`.
+    pub(crate) fn new(path: PathBuf, total: Duration) -> Self {
+        let client = Client::builder(TokioExecutor::new())
+            .pool_max_idle_per_host(0)
+            .retry_canceled_requests(false)
+            .build(UnixConnector);
+        Self {
+            path,
+            client,
+            total,
+        }
+    }
+
+    /// Gets `target` and reads the answer to its end.
+    pub(crate) async fn get(&self, target: &PathAndQuery, peer: Peer<'_>) -> Result<Answer, Error> {
+        within(self.total, peer, self.converse(target, peer)).await
+    }
+
+    async fn converse(&self, target: &PathAndQuery, peer: Peer<'_>) -> Result<Answer, Error> {
+        // Held until the answer is read: the connection goes through what it has opened.
+        let address = address(&self.path)
+            .await
+            .map_err(|error| no_way(&error, peer))?;
+        let uri = uri(address.path(), target)
+            .ok_or_else(|| Error::new(Kind::Internal, "the address of a socket makes no URL"))?;
+        let mut request = request(Method::GET, uri, Bytes::new());
+        request
+            .headers_mut()
+            .insert(HOST, HeaderValue::from_static("unix"));
+        let response = self.client.request(request).await.map_err(|error| {
+            let io = causes(&error).find_map(|cause| cause.downcast_ref::<io::Error>());
+            match io.filter(|_| error.is_connect()) {
+                Some(io) => no_way(io, peer),
+                None => unreachable(&error, peer),
+            }
+        })?;
+        let (head, body) = response.into_parts();
+        Ok(Answer {
+            status: head.status,
+            headers: head.headers,
+            body: collect(body, peer).await?,
+        })
+    }
 }
 
-async fn connect(path: &Path) -> io::Result<UnixStream> {
-    let (directory, name) = split(path).ok_or(io::ErrorKind::InvalidInput)?;
-    let (directory, name) = (directory.to_owned(), name.to_owned());
-    let address = spawn_blocking(move || Address::of(&directory, &name))
+/// Looks at the file system on the thread pool: it may be a slow one.
+async fn address(path: &Path) -> io::Result<Address> {
+    let path = path.to_owned();
+    spawn_blocking(move || Address::of_present(&path))
         .await
-        .map_err(io::Error::other)??;
-    UnixStream::connect(address.path()).await
+        .map_err(io::Error::other)?
+}
+
+/// The URL of `target` at the socket, as the connector wants it. Put together from its parts: the
+/// connector's own way panics where the two are too long for one.
+fn uri(socket: &Path, target: &PathAndQuery) -> Option<Uri> {
+    let mut parts = Uri::from(hyperlocal::Uri::new(socket, "/")).into_parts();
+    parts.path_and_query = Some(target.clone());
+    Uri::from_parts(parts).ok()
+}
+
+fn is_no_socket(error: &io::Error) -> bool {
+    error
+        .get_ref()
+        .and_then(<dyn StdError + Send + Sync>::downcast_ref::<NotASocket>)
+        .is_some()
 }
 
 fn no_way(error: &io::Error, peer: Peer<'_>) -> Error {
@@ -73,11 +107,54 @@ fn no_way(error: &io::Error, peer: Peer<'_>) -> Error {
             Kind::Source(SourceFault::Unreadable),
             format!("uid {} may not connect", nix::unistd::geteuid()),
         ),
-        io::ErrorKind::InvalidInput => (Kind::Config, format!("{error}")),
+        io::ErrorKind::ConnectionRefused => (
+            Kind::Unreachable(Reach::Network),
+            "nobody listens at its socket; is its server up?".to_owned(),
+        ),
+        _ if is_no_socket(error) => (Kind::Config, format!("{error}; check {}", peer.setting)),
         _ => (
             Kind::Unreachable(Reach::Network),
             format!("{error}; is its server up?"),
         ),
     };
     Error::new(kind, format!("{} cannot be reached: {why}", peer.name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_cause_has_its_sentence() {
+        let network = Kind::Unreachable(Reach::Network);
+        let unreadable = Kind::Source(SourceFault::Unreadable);
+        let of = |kind: io::ErrorKind| io::Error::from(kind);
+        for (error, kind, part) in [
+            (of(io::ErrorKind::NotFound), network, "there is no socket"),
+            (of(io::ErrorKind::PermissionDenied), unreadable, "uid "),
+            (
+                of(io::ErrorKind::ConnectionRefused),
+                network,
+                "nobody listens",
+            ),
+            (
+                io::Error::other(NotASocket),
+                Kind::Config,
+                "check --token-url",
+            ),
+            (io::Error::other("else"), network, "else; is its server up?"),
+        ] {
+            let peer = Peer {
+                name: "the token server at unix:///s",
+                setting: "--token-url",
+            };
+            let told = no_way(&error, peer);
+            assert_eq!(told.kind(), kind, "{error}");
+            let begin = "the token server at unix:///s cannot be reached: ";
+            assert!(
+                told.message().starts_with(begin) && told.message().contains(part),
+                "{told}"
+            );
+        }
+    }
 }

@@ -14,6 +14,7 @@ use google_cloud_auth::credentials::{CacheableResource, Credentials};
 use http::Extensions;
 use serde_json::json;
 use tempfile::tempdir;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixListener;
 
 use crate::doubles::{Scripted, Step, broker};
@@ -104,7 +105,7 @@ async fn a_socket_that_is_missing_dead_or_mute_is_waited_for_no_longer_than_aske
     drop(UnixListener::bind(&path).unwrap());
     assert_eq!(ask(&url).await.unwrap_err().kind(), network);
     std::fs::remove_file(&path).unwrap();
-    let _mute = UnixListener::bind(&path).unwrap();
+    let listening = UnixListener::bind(&path).unwrap();
     let timeouts = Timeouts {
         exchange: Duration::from_millis(50),
         ..Timeouts::default()
@@ -113,8 +114,46 @@ async fn a_socket_that_is_missing_dead_or_mute_is_waited_for_no_longer_than_aske
     let error = mute.exchange().await.unwrap_err();
     assert_eq!(error.kind(), Kind::Timeout);
     assert!(error.message().contains(&url), "{error}");
-    let too_long = format!("unix://{}/{}", dir.path().display(), "n".repeat(120));
-    assert_eq!(ask(&too_long).await.unwrap_err().kind(), Kind::Config);
+    // The deadline left no connection behind.
+    let (mut stream, _) = listening.accept().await.unwrap();
+    let mut asked = String::new();
+    stream.read_to_string(&mut asked).await.unwrap();
+    assert!(asked.starts_with("GET / HTTP/1.1\r\n"), "{asked}");
+    std::fs::remove_file(&path).unwrap();
+    std::fs::write(&path, "").unwrap();
+    let error = ask(&url).await.unwrap_err();
+    assert_eq!(error.kind(), Kind::Config);
+    assert!(error.message().contains("not a socket"), "{error}");
+}
+
+#[tokio::test]
+async fn a_socket_is_asked_for_its_path_and_query_on_a_connection_for_each_time() {
+    let dir = tempdir().unwrap();
+    let path = dir.path().join("token.sock");
+    let listening = UnixListener::bind(&path).unwrap();
+    let query = "q".repeat(65_000);
+    let target = format!("/v1/token?x={query}");
+    let exchange = from(&format!("unix://{}#{target}", path.display()));
+    for token in ["one", "two"] {
+        let serve = async {
+            let (mut stream, _) = listening.accept().await.unwrap();
+            let mut asked = Vec::new();
+            while !asked.ends_with(b"\r\n\r\n") {
+                assert_ne!(stream.read_buf(&mut asked).await.unwrap(), 0);
+            }
+            let body = json!({"access_token": token, "expires_in": 77}).to_string();
+            let length = body.len();
+            // It would be kept if the client wanted that.
+            let told = format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n{body}");
+            stream.write_all(told.as_bytes()).await.unwrap();
+            assert_eq!(stream.read_buf(&mut Vec::new()).await.unwrap(), 0, "kept");
+            String::from_utf8(asked).unwrap()
+        };
+        let (grant, asked) = tokio::join!(exchange.exchange(), serve);
+        assert_eq!(grant.unwrap().token.expose(), token);
+        assert!(asked.starts_with(&format!("GET {target} HTTP/1.1\r\n")));
+        assert!(asked.to_ascii_lowercase().contains("\r\nhost: unix\r\n"));
+    }
 }
 
 #[tokio::test]
