@@ -58,28 +58,22 @@ impl Kind {
     #[must_use]
     pub fn of(status: u16, reason: Option<&str>, conditional: bool) -> Self {
         match (status, reason) {
-            (_, Some("retentionPolicyNotMet" | "objectUnderActiveHold")) => Self::Held,
-            (
-                403 | 429,
-                Some(
-                    "rateLimitExceeded"
-                    | "userRateLimitExceeded"
-                    | "quotaExceeded"
-                    | "dailyLimitExceeded",
-                ),
-            )
-            | (429, _) => Self::Throttled,
+            (_, Some(reason)) if holds(reason) => Self::Held,
+            (429, _) => Self::Throttled,
+            (403, Some(reason)) if is_rate(reason) => Self::Throttled,
             (400, Some("conditionNotMet")) | (412, _) if conditional && is_condition(reason) => {
                 Self::Precondition
             }
             (304, _) if conditional => Self::Precondition,
-            (412 | 403, _) => Self::Denied,
+            (400, Some(reason)) if wants_permission(reason) => Self::Denied,
+            // A proxy that wants to know who asks: no token of ours would help.
+            (403 | 407 | 412, _) => Self::Denied,
             (401, _) => Self::Unauthenticated,
             (404, _) => Self::NotFound,
-            (409, Some("notEmpty" | "bucketNotEmpty")) => Self::NotEmpty,
+            (409, Some("notEmpty" | "bucketNotEmpty" | "BucketNotEmpty")) => Self::NotEmpty,
             (409, _) => Self::Exists,
             (410, _) => Self::Gone,
-            (413, _) | (400, Some("uploadTooLarge")) => Self::TooLarge,
+            (413, _) | (400, Some("uploadTooLarge" | "EntityTooLarge")) => Self::TooLarge,
             (416, _) => Self::OutOfRange,
             (405 | 501, _) => Self::Unsupported,
             (499, _) => Self::Canceled,
@@ -111,8 +105,54 @@ impl Kind {
     }
 }
 
+/// A retention policy or a hold: the same call succeeds when it is over.
+fn holds(reason: &str) -> bool {
+    matches!(
+        reason,
+        "retentionPolicyNotMet"
+            | "objectUnderActiveHold"
+            | "RetentionPolicyNotMet"
+            | "ObjectUnderActiveHold"
+    )
+}
+
+/// A rate or a quota that was used up, which Google answers with 403 as well as with 429.
+fn is_rate(reason: &str) -> bool {
+    matches!(
+        reason,
+        "rateLimitExceeded"
+            | "userRateLimitExceeded"
+            | "quotaExceeded"
+            | "dailyLimitExceeded"
+            | "RATE_LIMIT_EXCEEDED"
+            | "RESOURCE_QUOTA_EXCEEDED"
+    )
+}
+
+/// The request is well formed, and the bucket or a key's owner has not admitted it: somebody has to name a project that
+/// pays, or the object's key, or to grant or enable it.
+fn wants_permission(reason: &str) -> bool {
+    matches!(
+        reason,
+        "userProjectMissing"
+            | "userProjectInvalid"
+            | "userProjectInconsistent"
+            | "UserProjectMissing"
+            | "cloudKmsDisabledKey"
+            | "cloudKmsDecryptionKeyNotFound"
+            | "cloudKmsEncryptionKeyNotFound"
+            | "customerEncryptionKeyIsIncorrect"
+            | "resourceIsEncryptedWithCustomerEncryptionKey"
+            | "resourceNotEncryptedWithCustomerEncryptionKey"
+    )
+}
+
+/// Media and front ends may word the reason as the XML API does, or leave it out.
 fn is_condition(reason: Option<&str>) -> bool {
-    matches!(reason, None | Some("conditionNotMet"))
+    matches!(
+        reason,
+        None | Some("conditionNotMet" | "PreconditionFailed" | "FAILED_PRECONDITION")
+    )
 }
 
 /// Where a call ended that got no answer from the store.
@@ -153,8 +193,11 @@ impl Cause {
 }
 
 /// A call that failed: what it was, on what, and why.
+///
+/// Shown, it is one line with all that an operator searches for: operation, object, message, and behind them what is
+/// known of HTTP status, reason, attempts and Google's id of the request.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{operation} {subject}: {message}")]
+#[error("{operation} {subject}: {message}{}", Facts(self))]
 pub struct Error {
     /// What a caller can do about it.
     pub kind: Kind,
@@ -167,11 +210,45 @@ pub struct Error {
     /// HTTP status, where an answer came.
     pub status: Option<u16>,
     /// The first `reason` of the error body.
-    pub reason: Option<String>,
+    pub reason: Option<Box<str>>,
     /// How long the store asked us to wait.
     pub retry_after: Option<Duration>,
     /// Where the call ended, where no answer came.
     pub cause: Option<Cause>,
+    /// How often it was tried; 0 where it was refused before the store could be asked.
+    pub attempts: u16,
+    /// The store's own id of the last request (`x-guploader-uploadid`), which Google's support asks for. That of a
+    /// request to an upload session is the session's secret, and is left out.
+    pub request_id: Option<Box<str>>,
+}
+
+/// What is known of a failure beyond its sentence.
+struct Facts<'a>(&'a Error);
+
+impl fmt::Display for Facts<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let error = self.0;
+        let mut separator = " (";
+        let mut fact = |f: &mut fmt::Formatter<'_>, fact: fmt::Arguments<'_>| {
+            f.write_str(std::mem::replace(&mut separator, ", "))?;
+            f.write_fmt(fact)
+        };
+        if let Some(status) = error.status {
+            fact(f, format_args!("status {status}"))?;
+        }
+        if let Some(reason) = &error.reason {
+            fact(f, format_args!("reason {reason}"))?;
+        }
+        match error.attempts {
+            0 => {}
+            1 => fact(f, format_args!("1 attempt"))?,
+            attempts => fact(f, format_args!("{attempts} attempts"))?,
+        }
+        if let Some(id) = &error.request_id {
+            fact(f, format_args!("request {id}"))?;
+        }
+        f.write_str(if separator == ", " { ")" } else { "" })
+    }
 }
 
 impl Error {
@@ -192,6 +269,8 @@ impl Error {
             reason: None,
             retry_after: None,
             cause: None,
+            attempts: 0,
+            request_id: None,
         }
     }
 
@@ -206,49 +285,229 @@ impl Error {
 mod tests {
     use super::*;
 
-    #[test]
-    fn kind_follows_status_reason_and_precondition() {
+    /// A row: status, reason, whether a precondition was sent, and the kind.
+    type Row = (u16, Option<&'static str>, bool, Kind);
+
+    /// What the JSON API's page of status codes lists for objects and buckets, and what was seen beyond it: reasons of
+    /// Google's common error details (in capitals) and of the XML API (capitalised).
+    const ROWS: &[Row] = {
         use Kind as K;
-        let table = [
-            (304, None, true, K::Precondition),
-            (400, Some("invalid"), false, K::Invalid),
-            (400, Some("conditionNotMet"), true, K::Precondition),
-            (400, Some("uploadTooLarge"), false, K::TooLarge),
-            (401, Some("authError"), false, K::Unauthenticated),
-            (403, Some("forbidden"), false, K::Denied),
-            (403, Some("rateLimitExceeded"), false, K::Throttled),
-            (403, Some("userRateLimitExceeded"), false, K::Throttled),
-            (403, Some("retentionPolicyNotMet"), false, K::Held),
-            (403, Some("objectUnderActiveHold"), true, K::Held),
-            (404, Some("notFound"), true, K::NotFound),
-            (405, Some("methodNotAllowed"), false, K::Unsupported),
-            (408, Some("requestTimeout"), false, K::Unavailable),
-            (409, Some("conflict"), false, K::Exists),
-            (410, Some("uploadSessionGone"), false, K::Gone),
-            (412, Some("conditionNotMet"), true, K::Precondition),
-            (412, Some("conditionNotMet"), false, K::Denied),
-            (412, None, true, K::Precondition),
-            (412, Some("orgPolicyConstraintFailed"), true, K::Denied),
-            (413, None, false, K::TooLarge),
+        const ANY: bool = false;
+        const CONDITIONAL: bool = true;
+        &[
+            // Redirects, which nothing that we send asks for.
+            (302, Some("mediaDownloadRedirect"), ANY, K::Invalid),
+            (304, None, CONDITIONAL, K::Precondition),
+            (304, Some("notModified"), CONDITIONAL, K::Precondition),
+            (304, None, ANY, K::Invalid),
+            (307, Some("temporaryRedirect"), ANY, K::Invalid),
+            // A request that is wrong.
+            (400, None, ANY, K::Invalid),
+            (400, None, CONDITIONAL, K::Invalid),
+            (400, Some("badRequest"), ANY, K::Invalid),
+            (400, Some("badRequestException"), ANY, K::Invalid),
+            (400, Some("invalid"), CONDITIONAL, K::Invalid),
+            (400, Some("invalidAltValue"), ANY, K::Invalid),
+            (400, Some("invalidArgument"), ANY, K::Invalid),
+            (400, Some("invalidParameter"), ANY, K::Invalid),
+            (400, Some("notDownload"), ANY, K::Invalid),
+            (400, Some("notUpload"), ANY, K::Invalid),
+            (400, Some("parseError"), ANY, K::Invalid),
+            (400, Some("required"), ANY, K::Invalid),
+            (400, Some("turnedDown"), ANY, K::Invalid),
+            (400, Some("wrongUrlForUpload"), ANY, K::Invalid),
+            (400, Some("cloudKmsBadKey"), ANY, K::Invalid),
+            (400, Some("cloudKmsCannotChangeKeyName"), ANY, K::Invalid),
+            (400, Some("cloudKmsKeyLocationNotAllowed"), ANY, K::Invalid),
+            (
+                400,
+                Some("customerEncryptionAlgorithmIsInvalid"),
+                ANY,
+                K::Invalid,
+            ),
+            (
+                400,
+                Some("customerEncryptionKeyFormatIsInvalid"),
+                ANY,
+                K::Invalid,
+            ),
+            (
+                400,
+                Some("customerEncryptionKeySha256IsInvalid"),
+                ANY,
+                K::Invalid,
+            ),
+            (400, Some("conditionNotMet"), CONDITIONAL, K::Precondition),
+            (400, Some("conditionNotMet"), ANY, K::Invalid),
+            // A request that is right, and lacks a payer or a key.
+            (400, Some("userProjectMissing"), ANY, K::Denied),
+            (400, Some("userProjectMissing"), CONDITIONAL, K::Denied),
+            (400, Some("UserProjectMissing"), ANY, K::Denied),
+            (400, Some("userProjectInvalid"), ANY, K::Denied),
+            (400, Some("userProjectInconsistent"), ANY, K::Denied),
+            (400, Some("cloudKmsDisabledKey"), ANY, K::Denied),
+            (400, Some("cloudKmsDecryptionKeyNotFound"), ANY, K::Denied),
+            (400, Some("cloudKmsEncryptionKeyNotFound"), ANY, K::Denied),
+            (
+                400,
+                Some("customerEncryptionKeyIsIncorrect"),
+                ANY,
+                K::Denied,
+            ),
+            (
+                400,
+                Some("resourceIsEncryptedWithCustomerEncryptionKey"),
+                ANY,
+                K::Denied,
+            ),
+            (
+                400,
+                Some("resourceNotEncryptedWithCustomerEncryptionKey"),
+                ANY,
+                K::Denied,
+            ),
+            (401, None, ANY, K::Unauthenticated),
+            (401, Some("authError"), ANY, K::Unauthenticated),
+            (401, Some("required"), CONDITIONAL, K::Unauthenticated),
+            (
+                401,
+                Some("authenticationRequiredRequesterPays"),
+                ANY,
+                K::Unauthenticated,
+            ),
+            (401, Some("lockedDomainExpired"), ANY, K::Unauthenticated),
+            (401, Some("ACCESS_TOKEN_EXPIRED"), ANY, K::Unauthenticated),
+            // The identity, its project or its bill.
+            (403, None, ANY, K::Denied),
+            (403, Some("forbidden"), CONDITIONAL, K::Denied),
+            (403, Some("accountDisabled"), ANY, K::Denied),
+            (403, Some("countryBlocked"), ANY, K::Denied),
+            (403, Some("insufficientPermissions"), ANY, K::Denied),
+            (403, Some("sslRequired"), ANY, K::Denied),
+            (403, Some("accessNotConfigured"), ANY, K::Denied),
+            (403, Some("userProjectAccessDenied"), ANY, K::Denied),
+            (403, Some("userProjectAccountProblem"), ANY, K::Denied),
+            (403, Some("BILLING_DISABLED"), ANY, K::Denied),
+            (403, Some("SERVICE_DISABLED"), ANY, K::Denied),
+            (403, Some("USER_PROJECT_DENIED"), ANY, K::Denied),
+            (403, Some("ACCESS_TOKEN_SCOPE_INSUFFICIENT"), ANY, K::Denied),
+            (403, Some("AccessDenied"), ANY, K::Denied),
+            // Retention and holds.
+            (403, Some("retentionPolicyNotMet"), ANY, K::Held),
+            (403, Some("retentionPolicyNotMet"), CONDITIONAL, K::Held),
+            (412, Some("retentionPolicyNotMet"), CONDITIONAL, K::Held),
+            (403, Some("objectUnderActiveHold"), CONDITIONAL, K::Held),
+            (403, Some("ObjectUnderActiveHold"), ANY, K::Held),
+            // Rates.
+            (403, Some("rateLimitExceeded"), ANY, K::Throttled),
+            (403, Some("userRateLimitExceeded"), ANY, K::Throttled),
+            (403, Some("quotaExceeded"), ANY, K::Throttled),
+            (403, Some("dailyLimitExceeded"), ANY, K::Throttled),
+            (403, Some("RATE_LIMIT_EXCEEDED"), ANY, K::Throttled),
+            (404, None, ANY, K::NotFound),
+            // Of the object, its bucket or its generation: the message says which.
+            (404, Some("notFound"), CONDITIONAL, K::NotFound),
+            (404, Some("NoSuchKey"), ANY, K::NotFound),
+            (404, Some("NoSuchBucket"), ANY, K::NotFound),
+            (405, Some("methodNotAllowed"), ANY, K::Unsupported),
+            (407, None, ANY, K::Denied),
+            (408, None, ANY, K::Unavailable),
+            (408, Some("uploadBrokenConnection"), ANY, K::Unavailable),
+            (409, Some("conflict"), ANY, K::Exists),
+            (409, Some("notEmpty"), ANY, K::NotEmpty),
+            (409, Some("BucketNotEmpty"), ANY, K::NotEmpty),
+            (410, Some("gone"), ANY, K::Gone),
+            (410, Some("uploadSessionGone"), CONDITIONAL, K::Gone),
+            (411, Some("lengthRequired"), ANY, K::Invalid),
+            // Only a precondition that was sent can be one that does not hold.
+            (412, Some("conditionNotMet"), CONDITIONAL, K::Precondition),
+            (412, None, CONDITIONAL, K::Precondition),
+            (
+                412,
+                Some("PreconditionFailed"),
+                CONDITIONAL,
+                K::Precondition,
+            ),
+            (
+                412,
+                Some("FAILED_PRECONDITION"),
+                CONDITIONAL,
+                K::Precondition,
+            ),
+            // A federated principal, and a bucket without uniform bucket-level access.
+            (412, Some("conditionNotMet"), ANY, K::Denied),
+            (412, None, ANY, K::Denied),
+            (
+                412,
+                Some("orgPolicyConstraintFailed"),
+                CONDITIONAL,
+                K::Denied,
+            ),
+            (412, Some("orgPolicyConstraintFailed"), ANY, K::Denied),
+            (413, None, ANY, K::TooLarge),
+            (413, Some("uploadTooLarge"), CONDITIONAL, K::TooLarge),
+            (400, Some("uploadTooLarge"), ANY, K::TooLarge),
+            (400, Some("EntityTooLarge"), ANY, K::TooLarge),
+            (414, None, ANY, K::Invalid),
             (
                 416,
                 Some("requestedRangeNotSatisfiable"),
-                false,
+                ANY,
                 K::OutOfRange,
             ),
-            (429, Some("rateLimitExceeded"), true, K::Throttled),
-            (429, None, true, K::Throttled),
-            (499, None, false, K::Canceled),
-            (500, Some("backendError"), false, K::Unavailable),
-            (501, Some("notImplemented"), false, K::Unsupported),
-            (503, None, true, K::Unavailable),
-        ];
-        for (status, reason, conditional, kind) in table {
+            (416, Some("InvalidRange"), CONDITIONAL, K::OutOfRange),
+            (429, None, CONDITIONAL, K::Throttled),
+            (429, Some("rateLimitExceeded"), ANY, K::Throttled),
+            (429, Some("userRateLimitExceeded"), ANY, K::Throttled),
+            (429, Some("SlowDown"), ANY, K::Throttled),
+            (499, Some("clientClosedRequest"), ANY, K::Canceled),
+            (500, Some("backendError"), ANY, K::Unavailable),
+            (500, Some("internalError"), CONDITIONAL, K::Unavailable),
+            (501, Some("notImplemented"), ANY, K::Unsupported),
+            (502, None, ANY, K::Unavailable),
+            (502, Some("badGateway"), ANY, K::Unavailable),
+            (503, None, CONDITIONAL, K::Unavailable),
+            (503, Some("backendError"), ANY, K::Unavailable),
+            (503, Some("SlowDown"), ANY, K::Unavailable),
+            (504, Some("gatewayTimeout"), ANY, K::Unavailable),
+            (599, None, ANY, K::Unavailable),
+            (418, None, ANY, K::Invalid),
+        ]
+    };
+
+    #[test]
+    fn kind_follows_status_reason_and_precondition() {
+        for &(status, reason, conditional, kind) in ROWS {
             assert_eq!(
                 Kind::of(status, reason, conditional),
                 kind,
                 "{status} {reason:?} {conditional}"
             );
         }
+    }
+
+    #[test]
+    fn an_error_shows_what_an_operator_searches_for() {
+        let plain = Error::new(Kind::Invalid, "storage.objects.get", "o", "an empty range");
+        assert_eq!(plain.to_string(), "storage.objects.get o: an empty range");
+        let lost = Error {
+            attempts: 8,
+            ..plain.clone()
+        };
+        assert_eq!(
+            lost.to_string(),
+            "storage.objects.get o: an empty range (8 attempts)"
+        );
+        let refused = Error {
+            status: Some(403),
+            reason: Some("forbidden".into()),
+            attempts: 1,
+            request_id: Some("ABC-123".into()),
+            ..plain
+        };
+        assert_eq!(
+            refused.to_string(),
+            "storage.objects.get o: an empty range (status 403, reason forbidden, 1 attempt, request ABC-123)"
+        );
     }
 }

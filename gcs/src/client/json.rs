@@ -32,6 +32,7 @@ mod deadline;
 mod endpoint;
 mod identity;
 mod mutate;
+mod operation;
 mod payload;
 mod read;
 mod resolve;
@@ -39,6 +40,7 @@ mod resource;
 mod retry;
 mod session;
 mod silence;
+mod tokens;
 mod transport;
 mod upload;
 mod url;
@@ -50,7 +52,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use bytes::Bytes;
 
-pub use config::{Config, Pool, Retry, Timeouts};
+pub use config::{Budget, Config, Pool, Retry, Timeouts};
 pub use endpoint::{Endpoint, InvalidEndpoint};
 pub use transport::Http;
 

@@ -492,3 +492,30 @@ async fn attributes_must_match_for_an_echo() {
         .unwrap_err();
     assert_eq!(error.kind, Kind::Precondition);
 }
+
+#[tokio::test(start_paused = true)]
+async fn an_error_says_what_was_asked_of_what_and_what_was_answered() {
+    const ID: &[(&str, &str)] = &[("x-guploader-uploadid", "AHxI1nM-7")];
+    let server = Server::new([
+        refusal(503, "backendError"),
+        refusal_with(403, "forbidden", ID),
+    ]);
+    let error = server.store().stat(&name("dir/em")).await.unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "storage.objects.get dir/em: said forbidden (status 403, reason forbidden, 2 attempts, request AHxI1nM-7)"
+    );
+    server.seen();
+
+    // The id of a request to an upload session is the session's secret.
+    server.then([refusal_with(403, "forbidden", ID)]);
+    let mut upload = server.store().upload(&write("o", at(7))).await.unwrap();
+    upload.write(vec![0; 256 << 10].into()).await.unwrap();
+    let error = upload.finish().await.unwrap_err();
+    assert_eq!(
+        (error.kind, error.request_id.as_deref()),
+        (Kind::Denied, None)
+    );
+    assert!(!error.to_string().contains(ID[0].1), "{error}");
+    server.seen();
+}

@@ -38,7 +38,7 @@ async fn a_closed_port_refuses() {
     assert_eq!(error.cause, Some(Cause::Refused));
     assert_eq!(
         error.to_string(),
-        format!("storage.buckets.get bkt: {address} refused the connection")
+        format!("storage.buckets.get bkt: {address} refused the connection (1 attempt)")
     );
 }
 

@@ -200,7 +200,7 @@ async fn reads_are_repeated_while_the_store_is_away() {
     );
     assert_eq!(
         error.to_string(),
-        "storage.objects.get o: said backendError"
+        "storage.objects.get o: said backendError (status 503, reason backendError, 4 attempts)"
     );
     assert_eq!(
         server.seen().len(),

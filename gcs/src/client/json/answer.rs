@@ -23,6 +23,9 @@ struct Body {
     message: String,
     #[serde(default)]
     errors: Vec<Detail>,
+    /// Google's common form, where the older one is left out.
+    #[serde(default)]
+    details: Vec<Detail>,
 }
 
 #[derive(Deserialize)]
@@ -37,6 +40,7 @@ pub(super) struct Refusal {
     pub(super) reason: Option<String>,
     pub(super) message: String,
     pub(super) retry_after: Option<Duration>,
+    pub(super) request_id: Option<String>,
 }
 
 impl Refusal {
@@ -50,9 +54,14 @@ impl Refusal {
         let parsed = serde_json::from_slice::<Envelope>(body).ok();
         let (reason, message) = match parsed {
             Some(Envelope { error }) => (
-                error.errors.into_iter().find_map(|detail| detail.reason),
+                error
+                    .errors
+                    .into_iter()
+                    .chain(error.details)
+                    .find_map(|detail| detail.reason),
                 error.message,
             ),
+            None if is(headers, "application/xml") => xml(body),
             None => (None, plain(headers, body)),
         };
         let kind = Kind::of(status.as_u16(), reason.as_deref(), conditional);
@@ -63,18 +72,60 @@ impl Refusal {
                 .unwrap_or("an unknown status")
                 .clone_into(&mut message);
         }
-        if status == StatusCode::PRECONDITION_FAILED && !conditional {
-            message.push_str(
-                " (no precondition was sent: a federated identity needs a bucket with uniform bucket-level access)",
-            );
+        if let Some(advice) = advice(status, reason.as_deref(), conditional) {
+            message.push_str(advice);
         }
         Self {
             kind,
             reason,
             message,
             retry_after: retry_after(headers),
+            request_id: request_id(headers),
         }
     }
+}
+
+/// What the store's own words do not say.
+fn advice(status: StatusCode, reason: Option<&str>, conditional: bool) -> Option<&'static str> {
+    match (status.as_u16(), reason) {
+        (412, _) if !conditional => Some(
+            " (no precondition was sent: a federated identity needs a bucket with uniform bucket-level access)",
+        ),
+        (400, Some("userProjectMissing" | "UserProjectMissing")) => {
+            Some(" (the bucket's requesters pay: name a billing project)")
+        }
+        (407, _) => Some(" (the HTTP proxy wants a user name and a password in its URL)"),
+        _ => None,
+    }
+}
+
+/// Google's id of the request: what its support can look up. Anything but a plain word is no id.
+fn request_id(headers: &HeaderMap) -> Option<String> {
+    const LONGEST: usize = 256;
+    let id = headers
+        .get("x-guploader-uploadid")
+        .or_else(|| headers.get("x-request-id"))?
+        .to_str()
+        .ok()?;
+    let plain = |c: char| c.is_ascii_graphic();
+    (!id.is_empty() && id.len() <= LONGEST && id.chars().all(plain)).then(|| id.to_owned())
+}
+
+fn is(headers: &HeaderMap, kind: &str) -> bool {
+    headers
+        .get(header::CONTENT_TYPE)
+        .is_some_and(|value| value.as_bytes().starts_with(kind.as_bytes()))
+}
+
+/// Code and message of an error of the XML API, as front ends answer in its place. Nothing more of XML is understood.
+fn xml(body: &[u8]) -> (Option<String>, String) {
+    let text = String::from_utf8_lossy(body);
+    let element = |name: &str| {
+        let (_, rest) = text.split_once(&format!("<{name}>"))?;
+        let (inner, _) = rest.split_once(&format!("</{name}>"))?;
+        Some(inner.to_owned())
+    };
+    (element("Code"), element("Message").unwrap_or_default())
 }
 
 /// A body that is not JSON is shown where it is meant for people: media requests answer in plain text, and a page of
@@ -144,6 +195,61 @@ mod tests {
         headers.insert(header::CONTENT_TYPE, "text/html".parse().unwrap());
         let page = Refusal::parse(StatusCode::BAD_GATEWAY, &headers, b"<html>", false);
         assert_eq!(page.message, "Bad Gateway");
+    }
+
+    #[test]
+    fn reasons_come_in_three_forms() {
+        let details = r#"{"error":{"code":403,"message":"no","status":"PERMISSION_DENIED","details":[{"@type":"t"},{"reason":"RATE_LIMIT_EXCEEDED"}]}}"#;
+        let detailed = refusal(403, details, false);
+        assert_eq!(detailed.reason.as_deref(), Some("RATE_LIMIT_EXCEEDED"));
+        assert_eq!(detailed.kind, Kind::Throttled);
+
+        let mut headers = HeaderMap::new();
+        let kind = "application/xml; charset=UTF-8".parse().unwrap();
+        headers.insert(header::CONTENT_TYPE, kind);
+        let body = b"<?xml version='1.0'?><Error><Code>PreconditionFailed</Code><Message>At least\none.</Message></Error>";
+        let parse = |body, conditional| {
+            Refusal::parse(StatusCode::PRECONDITION_FAILED, &headers, body, conditional)
+        };
+        let unmet = parse(body, true);
+        assert_eq!(unmet.reason.as_deref(), Some("PreconditionFailed"));
+        assert_eq!(
+            (unmet.kind, &*unmet.message),
+            (Kind::Precondition, "At least one.")
+        );
+        let bare = parse(b"<html>", true);
+        assert_eq!((bare.reason, &*bare.message), (None, "Precondition Failed"));
+    }
+
+    #[test]
+    fn what_the_store_leaves_out_is_added() {
+        let body = r#"{"error":{"message":"No user project.","errors":[{"reason":"userProjectMissing"}]}}"#;
+        let refused = refusal(400, body, true);
+        assert_eq!(refused.kind, Kind::Denied);
+        assert_eq!(
+            refused.message,
+            "No user project. (the bucket's requesters pay: name a billing project)"
+        );
+        assert!(refusal(407, "", false).message.contains("proxy"));
+    }
+
+    #[test]
+    fn a_request_id_is_a_plain_word() {
+        let longest = "x".repeat(256);
+        let too_long = "x".repeat(257);
+        for (name, value, expected) in [
+            ("x-guploader-uploadid", "AB-c_1", Some("AB-c_1")),
+            ("x-request-id", "7", Some("7")),
+            ("x-guploader-uploadid", &*longest, Some(&*longest)),
+            ("x-guploader-uploadid", &*too_long, None),
+            ("x-guploader-uploadid", "a b", None),
+            ("x-guploader-uploadid", "", None),
+            ("x-other", "7", None),
+        ] {
+            let name = header::HeaderName::from_static(name);
+            let headers = HeaderMap::from_iter([(name, value.parse().unwrap())]);
+            assert_eq!(request_id(&headers).as_deref(), expected, "{value}");
+        }
     }
 
     #[test]

@@ -6,6 +6,7 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, header};
 use serde::Serialize;
 
+use super::operation::Operation;
 use super::payload::Payload;
 use super::resource::{self, Malformed};
 use super::retry::Safety;
@@ -16,7 +17,7 @@ use crate::{Error, Kind, Result};
 
 /// A request that can be sent again.
 pub(super) struct Call<'a> {
-    pub(super) operation: &'static str,
+    pub(super) operation: Operation,
     pub(super) subject: &'a str,
     pub(super) method: Method,
     pub(super) uri: Uri,
@@ -24,7 +25,8 @@ pub(super) struct Call<'a> {
     pub(super) payload: Payload,
     /// Whether a precondition goes along, which decides what a 412 means.
     pub(super) conditional: bool,
-    pub(super) safety: Safety,
+    target: Preconditions,
+    source: Preconditions,
     /// The longest body of a success, or `None` to let it flow.
     pub(super) collect: Option<usize>,
     /// Part of the URL that no message may repeat.
@@ -35,9 +37,9 @@ pub(super) struct Call<'a> {
 const ONE_OBJECT: usize = 1 << 20;
 
 impl<'a> Call<'a> {
-    /// A read without a body that answers about one object.
+    /// A request without a body that answers about one object.
     pub(super) fn new(
-        operation: &'static str,
+        operation: Operation,
         subject: &'a str,
         method: Method,
         url: Url,
@@ -45,7 +47,7 @@ impl<'a> Call<'a> {
         let uri = url.build().ok_or_else(|| {
             Error::new(
                 Kind::Invalid,
-                operation,
+                operation.name(),
                 subject,
                 "the request is too long to be sent",
             )
@@ -53,7 +55,7 @@ impl<'a> Call<'a> {
         Ok(Self::at(operation, subject, method, uri))
     }
 
-    pub(super) fn at(operation: &'static str, subject: &'a str, method: Method, uri: Uri) -> Self {
+    pub(super) fn at(operation: Operation, subject: &'a str, method: Method, uri: Uri) -> Self {
         Self {
             operation,
             subject,
@@ -62,7 +64,8 @@ impl<'a> Call<'a> {
             headers: HeaderMap::new(),
             payload: Payload::default(),
             conditional: false,
-            safety: Safety::Read,
+            target: Preconditions::default(),
+            source: Preconditions::default(),
             collect: Some(ONE_OBJECT),
             secret: None,
         }
@@ -81,20 +84,23 @@ impl<'a> Call<'a> {
         self
     }
 
-    /// Says that these preconditions are in the URL.
-    pub(super) fn under(mut self, preconditions: &Preconditions) -> Self {
-        self.conditional |= !preconditions.is_empty();
+    /// Says that these preconditions on the target are in the URL.
+    pub(super) fn under(mut self, target: &Preconditions) -> Self {
+        self.conditional |= !target.is_empty();
+        self.target = *target;
         self
     }
 
-    /// Says that it changes something, and whether preconditions keep it from doing so twice.
-    pub(super) fn mutates(mut self, at_most_once: bool) -> Self {
-        self.safety = if at_most_once {
-            Safety::Conditional
-        } else {
-            Safety::Once
-        };
+    /// Says that these preconditions on the source are in the URL.
+    pub(super) fn from(mut self, source: &Preconditions) -> Self {
+        self.conditional |= !source.is_empty();
+        self.source = *source;
         self
+    }
+
+    /// What repeating it can do.
+    pub(super) fn safety(&self) -> Safety {
+        self.operation.safety(&self.target, &self.source)
     }
 
     /// What a success that cannot be understood is.
@@ -104,7 +110,7 @@ impl<'a> Call<'a> {
     }
 
     pub(super) fn error(&self, kind: Kind, message: impl Into<String>) -> Error {
-        Error::new(kind, self.operation, self.subject, message)
+        Error::new(kind, self.operation.name(), self.subject, message)
     }
 }
 

@@ -1,7 +1,7 @@
 //! One operation: attempts, identity, deadline and repetition around single requests.
 
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use tokio::time::{Instant, sleep, timeout_at};
@@ -15,8 +15,7 @@ use super::deadline::Deadline;
 use super::endpoint::Endpoint;
 use super::identity::{Identity, Proof};
 use super::retry::{self, Noise, Safety};
-use super::silence::Silence;
-use super::transport::{Arrived, Http, Lost, Sending};
+use super::transport::{Arrived, Host, Http, Lost, Sending};
 use super::url::Urls;
 use crate::{BucketName, Cause, Error, Kind, Result};
 
@@ -35,7 +34,7 @@ pub(super) struct Client {
     pub(super) noise: Noise,
     pub(super) upload_chunk: u64,
     pub(super) clock: Clock,
-    pub(super) silence: Arc<Silence>,
+    pub(super) host: Arc<Host>,
     http: Http,
     identity: Identity,
     /// Sent with every request.
@@ -64,7 +63,7 @@ impl Client {
         Ok(Self {
             urls: Urls::new(&config.endpoint, &bucket),
             bucket,
-            silence: http.silence(config.endpoint.authority()),
+            host: http.host(config.endpoint.authority()),
             endpoint: config.endpoint,
             timeouts: config.timeouts,
             retry: config.retry,
@@ -79,23 +78,29 @@ impl Client {
 
     /// Sends `call` until it succeeds, cannot succeed, or its time is over.
     pub(super) async fn run(&self, call: &Call<'_>) -> Result<Answer, Failed> {
-        let turn = self.silence.begin(call.payload.len(), &self.timeouts);
+        self.host.retries.earn(&self.retry.budget);
+        let turn = self.host.silence.begin(call.payload.len(), &self.timeouts);
         let mut deadline = Deadline::after(turn.limit());
         let mut may_have_acted = false;
         let mut unavailable = 0;
         for next in 1.. {
-            let error = match self.attempt(call, &mut deadline).await {
+            let mut error = match self.attempt(call, &mut deadline).await {
                 Ok(answer) => {
                     turn.end();
                     return Ok(answer);
                 }
                 Err(error) => error,
             };
-            may_have_acted |= call.safety != Safety::Read && retry::may_have_acted(&error);
+            error.attempts = u16::try_from(next).unwrap_or(u16::MAX);
+            may_have_acted |= call.safety() != Safety::Read && retry::may_have_acted(&error);
             unavailable += u32::from(error.kind == Kind::Unavailable);
-            let pause = retry::pause(&self.retry, &error, next, self.noise.next());
-            let late = Instant::now() + pause >= deadline.end();
-            if late || !retry::repeats(call.safety, &error) || unavailable >= self.retry.attempts {
+            let left = deadline.end().saturating_duration_since(Instant::now());
+            let pause = self.pause(&error, next, left);
+            let late = pause.is_none();
+            let allowed =
+                retry::repeats(call.safety(), &error) && unavailable < self.retry.attempts;
+            let pause = pause.filter(|_| allowed);
+            let Some(pause) = pause.and_then(|pause| self.in_turn(pause, left)) else {
                 let unheard = retry::is_unheard(&error);
                 let short = turn.is_short();
                 if late && unheard {
@@ -109,9 +114,9 @@ impl Client {
                     moving: deadline.moving(),
                     in_vain: short && unheard,
                 });
-            }
+            };
             tracing::debug!(
-                operation = call.operation,
+                operation = call.operation.name(),
                 kind = ?error.kind,
                 cause = ?error.cause,
                 attempt = next,
@@ -121,6 +126,33 @@ impl Client {
             sleep(pause).await;
         }
         unreachable!("attempts are counted to the end of time");
+    }
+
+    /// How long to wait before repetition number `next` after `error`; `None` where that is beyond `limit`.
+    fn pause(&self, error: &Error, next: u32, limit: Duration) -> Option<Duration> {
+        let pause = retry::pause(&self.retry, error, next, self.noise.next());
+        (pause < limit).then_some(pause)
+    }
+
+    /// `pause`, or longer where many others repeat; `None` where that is beyond `limit`.
+    fn in_turn(&self, pause: Duration, limit: Duration) -> Option<Duration> {
+        let turn = self.host.retries.take(&self.retry.budget, limit)?;
+        Some(pause.max(turn))
+    }
+
+    /// How long a body that made `futile` attempts since its last byte waits before the next, after `error`; `None`
+    /// where that is beyond `limit`. The first goes on at once: it was not the store that failed, most likely.
+    pub(super) fn pause_of_body(
+        &self,
+        error: &Error,
+        futile: u32,
+        limit: Duration,
+    ) -> Option<Duration> {
+        let pause = match futile {
+            0 => Duration::ZERO,
+            _ => self.pause(error, futile, limit)?,
+        };
+        self.in_turn(pause, limit)
     }
 
     /// One attempt; two where the store rejects a token that can be replaced.
@@ -133,7 +165,10 @@ impl Client {
         if error.kind != Kind::Unauthenticated {
             return answer;
         }
-        tracing::debug!(operation = call.operation, "the store rejects the token");
+        tracing::debug!(
+            operation = call.operation.name(),
+            "the store rejects the token"
+        );
         let reported = timeout_at(deadline.end(), self.identity.reject(proof)).await;
         match reported {
             Ok(Ok(Some(fresh))) => self.exchange(call, Some(&fresh), deadline).await,
@@ -182,7 +217,7 @@ impl Client {
             .await
             .map_err(lost)?;
         let deadline = deadline.end();
-        self.silence.heard();
+        self.host.silence.heard();
         self.clock.hear(&arrived.headers, SystemTime::now());
         let success =
             arrived.status.is_success() || arrived.status == StatusCode::PERMANENT_REDIRECT;
@@ -229,9 +264,14 @@ impl Client {
         }
         Error {
             status: Some(status.as_u16()),
-            reason: refusal.reason,
+            reason: refusal.reason.map(String::into_boxed_str),
             retry_after: refusal.retry_after,
-            ..Error::new(refusal.kind, call.operation, call.subject, message)
+            // The id of a request to an upload session is part of the session's URL.
+            request_id: refusal
+                .request_id
+                .filter(|_| !call.operation.is_session())
+                .map(String::into_boxed_str),
+            ..Error::new(refusal.kind, call.operation.name(), call.subject, message)
         }
     }
 
@@ -240,7 +280,12 @@ impl Client {
         let message = lost.message(self.endpoint.authority());
         Error {
             cause: Some(lost.cause),
-            ..Error::new(Kind::Unavailable, call.operation, call.subject, message)
+            ..Error::new(
+                Kind::Unavailable,
+                call.operation.name(),
+                call.subject,
+                message,
+            )
         }
     }
 

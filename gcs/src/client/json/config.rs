@@ -95,8 +95,33 @@ pub struct Retry {
     pub retry_after_cap: Duration,
     /// How often a body is taken up again without a byte of progress.
     pub resumes: u32,
+    /// How many repetitions all operations may make together.
+    pub budget: Budget,
     /// Where the jitter begins; `None`: anywhere.
     pub seed: Option<u64>,
+}
+
+/// The repetitions that all operations on one host, over one [`Http`](super::Http), may make together, so that an
+/// outage does not multiply the load on who tries to recover from it. A repetition beyond it waits for its turn, and is
+/// given up where its operation has not the time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Budget {
+    /// Each new operation allows for this part of a further repetition, in hundredths.
+    pub percent: u32,
+    /// In addition, repetitions a second, so that few operations can be repeated as well.
+    pub per_second: u32,
+    /// Repetitions that can be saved up.
+    pub burst: u32,
+}
+
+impl Default for Budget {
+    fn default() -> Self {
+        Self {
+            percent: 20,
+            per_second: 10,
+            burst: 100,
+        }
+    }
 }
 
 impl Default for Retry {
@@ -108,6 +133,7 @@ impl Default for Retry {
             cap: Duration::from_secs(30),
             retry_after_cap: Duration::from_secs(60),
             resumes: 5,
+            budget: Budget::default(),
             seed: None,
         }
     }

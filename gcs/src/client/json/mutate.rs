@@ -4,6 +4,7 @@ use http::Method;
 
 use super::call::Call;
 use super::client::Client;
+use super::operation::Operation;
 use super::resource::{
     BUCKET_FIELDS, Compose, FIELDS, PatchBody, Rewrite, parse_bucket, parse_list, parse_object,
     parse_permissions, parse_rewrite,
@@ -24,7 +25,7 @@ impl Client {
     pub(super) async fn bucket(&self) -> Result<Bucket> {
         let url = self.urls.bucket().query("fields", BUCKET_FIELDS);
         let name = self.bucket.as_str();
-        let call = Call::new("storage.buckets.get", name, Method::GET, url)?;
+        let call = Call::new(Operation::BucketGet, name, Method::GET, url)?;
         match self.run(&call).await {
             Ok(answer) => parse_bucket(answer.bytes()).map_err(|part| call.malformed(part)),
             Err(failed) if failed.error.kind == Kind::Denied => {
@@ -52,7 +53,7 @@ impl Client {
                 url.query("permissions", permission)
             });
         let name = self.bucket.as_str();
-        let call = Call::new("storage.buckets.testIamPermissions", name, Method::GET, url)?;
+        let call = Call::new(Operation::Permissions, name, Method::GET, url)?;
         let answer = self.run(&call).await?;
         let held = parse_permissions(answer.bytes()).map_err(|part| call.malformed(part))?;
         let granted = wanted
@@ -63,7 +64,7 @@ impl Client {
 
     pub(super) async fn stat(&self, name: &ObjectName) -> Result<Object> {
         let url = self.urls.object(name);
-        let call = Call::new("storage.objects.get", name.as_str(), Method::GET, url)?;
+        let call = Call::new(Operation::Get, name.as_str(), Method::GET, url)?;
         self.object(&call).await
     }
 
@@ -93,7 +94,7 @@ impl Client {
         }
         let url = url.number("maxResults", request.max_results);
         let subject = self.bucket.as_str();
-        let mut call = Call::new("storage.objects.list", subject, Method::GET, url)?;
+        let mut call = Call::new(Operation::List, subject, Method::GET, url)?;
         call.collect = Some(PAGE);
         let answer = self.run(&call).await?;
         parse_list(answer.bytes()).map_err(|part| call.malformed(part))
@@ -106,10 +107,9 @@ impl Client {
         preconditions: &Preconditions,
     ) -> Result<Object> {
         let url = self.urls.object(name).conditions(preconditions);
-        let call = Call::new("storage.objects.patch", name.as_str(), Method::PATCH, url)?
+        let call = Call::new(Operation::Patch, name.as_str(), Method::PATCH, url)?
             .json(&PatchBody::new(patch))
-            .under(preconditions)
-            .mutates(preconditions.metageneration.is_some());
+            .under(preconditions);
         match self.run(&call).await {
             Ok(answer) => parse_object(answer.bytes()).map_err(|part| call.malformed(part)),
             Err(failed) => {
@@ -125,9 +125,8 @@ impl Client {
         preconditions: &Preconditions,
     ) -> Result<()> {
         let url = self.urls.object(name).conditions(preconditions);
-        let call = Call::new("storage.objects.delete", name.as_str(), Method::DELETE, url)?
-            .under(preconditions)
-            .mutates(preconditions.generation.is_some());
+        let call =
+            Call::new(Operation::Delete, name.as_str(), Method::DELETE, url)?.under(preconditions);
         match self.run(&call).await {
             Ok(_) => Ok(()),
             Err(failed) => self.resolve_deleted(failed, name).await,
@@ -139,13 +138,18 @@ impl Client {
         request: &WriteRequest,
         sources: &[ComposeSource],
     ) -> Result<Object> {
-        const OPERATION: &str = "storage.objects.compose";
+        const OPERATION: Operation = Operation::Compose;
         if !(1..=SOURCES).contains(&sources.len()) {
             let message = format!(
                 "a compose takes 1 to {SOURCES} sources, not {}",
                 sources.len()
             );
-            return Err(Error::new(Kind::Invalid, OPERATION, &request.name, message));
+            return Err(Error::new(
+                Kind::Invalid,
+                OPERATION.name(),
+                &request.name,
+                message,
+            ));
         }
         let url = self
             .urls
@@ -153,8 +157,7 @@ impl Client {
             .conditions(&request.preconditions);
         let mut call = Call::new(OPERATION, request.name.as_str(), Method::POST, url)?
             .json(&Compose::new(&request.attributes, sources))
-            .under(&request.preconditions)
-            .mutates(request.preconditions.generation.is_some());
+            .under(&request.preconditions);
         call.conditional |= sources.iter().any(|source| source.generation.is_some());
         match self.run(&call).await {
             Ok(answer) => parse_object(answer.bytes()).map_err(|part| call.malformed(part)),
@@ -175,10 +178,9 @@ impl Client {
                 url = url.query("rewriteToken", token);
             }
             let source = request.source.as_str();
-            let call = Call::new("storage.objects.rewrite", source, Method::POST, url)?
+            let call = Call::new(Operation::Rewrite, source, Method::POST, url)?
                 .under(&request.target_preconditions)
-                .under(&request.source_preconditions)
-                .mutates(request.target_preconditions.generation.is_some());
+                .from(&request.source_preconditions);
             let answer = match self.run(&call).await {
                 Ok(answer) => answer,
                 Err(failed) => return self.resolve_copied(failed, request).await,
@@ -190,7 +192,7 @@ impl Client {
         }
         Err(Error::new(
             Kind::Corrupt,
-            "storage.objects.rewrite",
+            Operation::Rewrite.name(),
             &request.source,
             "the rewrite does not end",
         ))
@@ -203,10 +205,9 @@ impl Client {
             .conditions(&request.target_preconditions)
             .source_conditions(&request.source_preconditions);
         let source = request.source.as_str();
-        let call = Call::new("storage.objects.move", source, Method::POST, url)?
+        let call = Call::new(Operation::Move, source, Method::POST, url)?
             .under(&request.target_preconditions)
-            .under(&request.source_preconditions)
-            .mutates(request.source_preconditions.generation.is_some());
+            .from(&request.source_preconditions);
         match self.run(&call).await {
             Ok(answer) => parse_object(answer.bytes()).map_err(|part| call.malformed(part)),
             Err(failed) => self.resolve_renamed(failed, request).await,

@@ -16,8 +16,8 @@ use tokio::time::sleep;
 
 use super::call::{Answer, Call, Content};
 use super::client::Shared;
+use super::operation::Operation;
 use super::resource::Malformed;
-use super::retry;
 use super::transport::{Flow, Lost};
 use crate::store::{Preconditions, Read, ReadRequest};
 use crate::{Cause, Error, Generation, Kind, ObjectName, Result};
@@ -84,7 +84,7 @@ async fn open(client: &Shared, aim: &Aim<'_>) -> Result<Opened> {
         .query("alt", "media")
         .number("generation", aim.generation)
         .conditions(&aim.preconditions);
-    let mut call = Call::new(OPERATION, aim.name.as_str(), Method::GET, url)?
+    let mut call = Call::new(Operation::Get, aim.name.as_str(), Method::GET, url)?
         .header(header::ACCEPT_ENCODING, HeaderValue::from_static("gzip"))
         .under(&aim.preconditions);
     call.collect = None;
@@ -136,7 +136,7 @@ impl Body {
             };
             match flow.next().await {
                 Some(Ok(piece)) => {
-                    self.client.silence.heard();
+                    self.client.host.silence.heard();
                     self.take(&piece)?;
                     return Ok(Some((piece, self)));
                 }
@@ -191,10 +191,12 @@ impl Body {
         let futile = allowed - self.resumes;
         self.resumes -= 1;
         tracing::debug!(operation = OPERATION, cause = ?lost.cause, futile, "taking up a body again");
-        if futile > 0 {
-            let noise = self.client.noise.next();
-            sleep(retry::pause(&self.client.retry, &error, futile, noise)).await;
-        }
+        let limit = self.client.timeouts.operation;
+        let pause = self.client.pause_of_body(&error, futile, limit);
+        let Some(pause) = pause else {
+            return Err(error);
+        };
+        sleep(pause).await;
         Ok(())
     }
 

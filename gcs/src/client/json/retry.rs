@@ -6,7 +6,8 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use super::config::Retry;
+use super::config::{Budget, Retry};
+use super::tokens::{Refill, Tokens};
 use crate::{Cause, Error, Kind};
 
 /// What repeating a call can do.
@@ -96,6 +97,34 @@ fn fraction(whole: Duration, noise: u64) -> Duration {
     Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
 }
 
+/// What is left of a budget of repetitions. Clients of one host share it.
+///
+/// Whoever repeats takes a token, and each new operation adds a part of one. So an outage that fails every call makes
+/// the load no more than that part larger, whatever one operation alone may repeat. Repetitions beyond that are put
+/// off, not forgone, as long as the operation has time: a file system that waits is better than one that fails.
+#[derive(Debug, Default)]
+pub(super) struct Retries(Tokens);
+
+impl Retries {
+    /// An operation begins.
+    pub(super) fn earn(&self, budget: &Budget) {
+        self.0
+            .give(&refill(budget), f64::from(budget.percent) / 100.0);
+    }
+
+    /// Takes a turn to repeat, and tells how far off it is; `None` where that is beyond `limit`.
+    pub(super) fn take(&self, budget: &Budget, limit: Duration) -> Option<Duration> {
+        self.0.take(&refill(budget), 1.0, limit)
+    }
+}
+
+fn refill(budget: &Budget) -> Refill {
+    Refill {
+        per_second: f64::from(budget.per_second),
+        capacity: f64::from(budget.burst),
+    }
+}
+
 /// A sequence of random bits that a seed repeats. SplitMix64, which needs one atomic addition a number.
 #[derive(Debug)]
 pub(super) struct Noise(AtomicU64);
@@ -123,35 +152,6 @@ mod tests {
         Error {
             cause,
             ..Error::new(kind, "storage.objects.get", "o", "x")
-        }
-    }
-
-    #[test]
-    fn repetition_follows_safety_and_kind() {
-        use Kind as K;
-        use Safety as S;
-        let table = [
-            (K::Throttled, None, [true, true, true]),
-            (K::Unavailable, None, [true, true, false]),
-            (K::Unavailable, Some(Cause::Broken), [true, true, false]),
-            (K::Unavailable, Some(Cause::TimedOut), [true, true, false]),
-            (K::Unavailable, Some(Cause::Refused), [true, true, true]),
-            (K::Unavailable, Some(Cause::UnknownHost), [true, true, true]),
-            (K::Unavailable, Some(Cause::Unreachable), [true, true, true]),
-            (K::Unavailable, Some(Cause::Credentials), [true, true, true]),
-            (K::Unavailable, Some(Cause::Busy), [true, true, true]),
-            (K::Unavailable, Some(Cause::Tls), [false, false, false]),
-            (K::NotFound, None, [false, false, false]),
-            (K::Precondition, None, [false, false, false]),
-            (K::Denied, None, [false, false, false]),
-            (K::Unauthenticated, None, [false, false, false]),
-            (K::Corrupt, None, [false, false, false]),
-            (K::Gone, None, [false, false, false]),
-        ];
-        for (kind, cause, repeated) in table {
-            let error = error(kind, cause);
-            let got = [S::Read, S::Conditional, S::Once].map(|safety| repeats(safety, &error));
-            assert_eq!(got, repeated, "{kind:?} {cause:?}");
         }
     }
 

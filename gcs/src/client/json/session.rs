@@ -8,6 +8,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, header};
 
 use super::call::{Answer, Call, Failed};
 use super::client::Client;
+use super::operation::Operation;
 use super::payload::Payload;
 use super::resource::{Insert, Malformed, crc32c_text, parse_object};
 use super::write::OPERATION;
@@ -81,9 +82,14 @@ impl Client {
             .upload("resumable")
             .conditions(&request.preconditions);
         let insert = Insert::new(Some(&request.name), &request.attributes, None);
-        let call = Call::new(OPERATION, request.name.as_str(), Method::POST, url)?
-            .json(&insert)
-            .under(&request.preconditions);
+        let call = Call::new(
+            Operation::SessionBegin,
+            request.name.as_str(),
+            Method::POST,
+            url,
+        )?
+        .json(&insert)
+        .under(&request.preconditions);
         let answer = self.run(&call).await?;
         let uri = answer
             .headers
@@ -101,14 +107,15 @@ impl Client {
         request: &WriteRequest,
         chunk: &Chunk,
     ) -> Result<Progress, Failed> {
-        let mut call = self.session_call(session, &request.name, Method::PUT);
+        let mut call =
+            self.session_call(Operation::SessionChunk, session, &request.name, Method::PUT);
         call = with_range(call, chunk.content_range()).under(&request.preconditions);
         if let Some(Checksum(crc32c)) = chunk.last {
             let hash = format!("crc32c={}", crc32c_text(crc32c));
             call = call.header(HASH, ascii(hash));
         }
         call.payload = chunk.payload.clone();
-        let answer = self.run(&call.mutates(false)).await?;
+        let answer = self.run(&call).await?;
         progress(&answer, &request.name).map_err(Failed::certain)
     }
 
@@ -123,7 +130,7 @@ impl Client {
             Some(total) => format!("bytes */{total}"),
             None => "bytes */*".to_owned(),
         };
-        let call = self.session_call(session, &request.name, Method::PUT);
+        let call = self.session_call(Operation::SessionQuery, session, &request.name, Method::PUT);
         let call = with_range(call, range).under(&request.preconditions);
         let answer = self.run(&call).await?;
         progress(&answer, &request.name).map_err(Failed::certain)
@@ -131,17 +138,18 @@ impl Client {
 
     /// Tells the store to forget the session, once. It says so with status 499, which is an error of its own kind.
     pub(super) async fn end_session(&self, session: &Session, name: &ObjectName) {
-        let call = self.session_call(session, name, Method::DELETE);
-        let _ = self.run(&call.mutates(false)).await;
+        let call = self.session_call(Operation::SessionEnd, session, name, Method::DELETE);
+        let _ = self.run(&call).await;
     }
 
     fn session_call<'a>(
         &self,
+        operation: Operation,
         session: &'a Session,
         name: &'a ObjectName,
         method: Method,
     ) -> Call<'a> {
-        let mut call = Call::at(OPERATION, name.as_str(), method, session.uri.clone());
+        let mut call = Call::at(operation, name.as_str(), method, session.uri.clone());
         call.secret = session.uri.query();
         call
     }

@@ -22,6 +22,7 @@ use super::config::{Pool, Timeouts};
 use super::connect::{self, Connector};
 use super::deadline::{Deadline, moving, patience};
 use super::payload::{Outgoing, Payload, Sent};
+use super::retry::Retries;
 use super::silence::Silence;
 use crate::Cause;
 
@@ -37,8 +38,15 @@ const HEADERS: usize = 512;
 pub struct Http {
     client: Client<Connector, Outgoing>,
     slots: Arc<Semaphore>,
-    /// What was heard, by authority: as many as there are endpoints in the configuration.
-    silences: Arc<Mutex<BTreeMap<String, Arc<Silence>>>>,
+    /// As many as there are endpoints in the configuration.
+    hosts: Arc<Mutex<BTreeMap<String, Arc<Host>>>>,
+}
+
+/// What all that talk to one authority share.
+#[derive(Debug, Default)]
+pub(super) struct Host {
+    pub(super) silence: Silence,
+    pub(super) retries: Retries,
 }
 
 impl fmt::Debug for Http {
@@ -78,14 +86,14 @@ impl Http {
         Self {
             client,
             slots: Arc::new(Semaphore::new(pool.in_flight.max(1))),
-            silences: Arc::default(),
+            hosts: Arc::default(),
         }
     }
 
-    /// What all that talk to this host have heard of it.
-    pub(super) fn silence(&self, authority: &str) -> Arc<Silence> {
-        let mut silences = self.silences.lock();
-        Arc::clone(silences.entry(authority.to_owned()).or_default())
+    /// What all that talk to this host share.
+    pub(super) fn host(&self, authority: &str) -> Arc<Host> {
+        let mut hosts = self.hosts.lock();
+        Arc::clone(hosts.entry(authority.to_owned()).or_default())
     }
 
     /// Sends one request and waits for the head of its answer, in no case beyond `deadline`, which is put off by the

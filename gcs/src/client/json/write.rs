@@ -5,12 +5,14 @@ use http::{HeaderValue, Method, header};
 
 use super::call::Call;
 use super::client::Client;
+use super::operation::Operation;
 use super::payload::Payload;
 use super::resolve::Sent;
 use super::resource::{self, Insert, parse_object};
 use crate::store::WriteRequest;
 use crate::{Error, Kind, Object, Result};
 
+/// What errors about the making of an object name.
 pub(super) const OPERATION: &str = "storage.objects.insert";
 
 impl Client {
@@ -29,10 +31,9 @@ impl Client {
             .urls
             .upload("multipart")
             .conditions(&request.preconditions);
-        let mut call = Call::new(OPERATION, request.name.as_str(), Method::POST, url)?
+        let mut call = Call::new(Operation::Insert, request.name.as_str(), Method::POST, url)?
             .header(header::CONTENT_TYPE, content_type(&boundary))
-            .under(&request.preconditions)
-            .mutates(request.preconditions.generation.is_some());
+            .under(&request.preconditions);
         call.payload = multipart(&boundary, &resource::json(&insert), body);
 
         let sent = Sent {

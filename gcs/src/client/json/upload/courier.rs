@@ -6,7 +6,6 @@ use tokio::time::{Instant, sleep};
 use crate::client::json::call::Failed;
 use crate::client::json::client::Shared;
 use crate::client::json::resolve::Sent;
-use crate::client::json::retry;
 use crate::client::json::session::{Chunk, Progress, Session};
 use crate::client::json::write::{OPERATION, check};
 use crate::store::WriteRequest;
@@ -175,14 +174,16 @@ impl<'a> Patience<'a> {
             return Ok(());
         }
         self.futile += 1;
-        let policy = &self.client.retry;
-        let pause = retry::pause(policy, &error, self.futile, self.client.noise.next());
-        if self.futile >= policy.attempts || Instant::now() + pause >= self.deadline {
+        let left = self.deadline.saturating_duration_since(Instant::now());
+        let allowed = self.futile < self.client.retry.attempts;
+        let pause = allowed.then(|| self.client.pause_of_body(&error, self.futile, left));
+        let Some(Some(pause)) = pause else {
+            let attempts = u16::try_from(self.futile).unwrap_or(u16::MAX);
             return Err(Failed {
                 may_have_acted,
-                ..Failed::certain(error)
+                ..Failed::certain(Error { attempts, ..error })
             });
-        }
+        };
         sleep(pause).await;
         Ok(())
     }
