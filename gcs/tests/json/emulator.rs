@@ -6,7 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::StreamExt;
 use gcsmount_emulator::{Auth, Config as EmulatorConfig, Emulator, FaultAction, FaultRule};
-use gcsmount_gcs::client::json::{Config, Http, JsonStore, Pool, Retry, Timeouts};
+use gcsmount_gcs::client::json::{Budget, Config, Http, JsonStore, Pool, Retry, Timeouts};
 use gcsmount_gcs::store::{ComposeSource, Preconditions, TransferRequest};
 use gcsmount_gcs::testing::contract;
 use gcsmount_gcs::{BucketName, Kind, Store};
@@ -14,7 +14,7 @@ use google_cloud_auth::credentials::Credentials;
 
 use crate::script::{drain, name, read, write};
 
-async fn emulator(buckets: Vec<String>) -> Emulator {
+pub async fn emulator(buckets: Vec<String>) -> Emulator {
     let config = EmulatorConfig {
         auth: Auth::Off,
         buckets,
@@ -24,7 +24,7 @@ async fn emulator(buckets: Vec<String>) -> Emulator {
     Emulator::start(config).await.unwrap()
 }
 
-fn store(http: &Http, emulator: &Emulator, bucket: &str) -> JsonStore {
+pub fn store(http: &Http, emulator: &Emulator, bucket: &str) -> JsonStore {
     store_as(http, emulator, bucket, None)
 }
 
@@ -45,6 +45,11 @@ pub fn store_as(
         retry: Retry {
             base: Duration::from_millis(1),
             throttled_base: Duration::from_millis(1),
+            // Tests with more faults than calls have to wait for nothing.
+            budget: Budget {
+                burst: 10_000,
+                ..Budget::default()
+            },
             seed: Some(1),
             ..Retry::default()
         },

@@ -10,6 +10,7 @@
 mod bucket;
 mod calls;
 mod emulator;
+mod faults;
 mod identity;
 mod network;
 mod reads;
