@@ -27,10 +27,11 @@ mod status;
 
 pub use config::{BrokerConfig, CLOUD_PLATFORM, Tuning};
 pub use identities::{Identities, Key};
-pub use status::Status;
+pub use status::{Failures, Status};
 
 use driver::Driver;
 use identities::Registered;
+use status::Failed;
 
 /// A handle on the broker of one identity. Clones share it; with the last one its task ends.
 #[derive(Clone)]
@@ -64,7 +65,7 @@ struct Core {
     demanded: AtomicBool,
     waiters: AtomicUsize,
     granted: AtomicU64,
-    failed: AtomicU64,
+    failed: Failed,
 }
 
 /// How far the driver has come.
@@ -74,8 +75,12 @@ struct Progress {
     ended: u64,
     /// Why the last one gave no token; `None` after one that did.
     last_error: Option<Error>,
+    /// How long it took.
+    took: Option<Duration>,
     /// When a demand can start the next one; `None` while one is in flight.
     earliest: Option<Moment>,
+    /// When the next one starts without a demand; `None` while one is in flight.
+    next: Option<Moment>,
 }
 
 impl Broker {
@@ -121,7 +126,7 @@ impl Broker {
             demanded: AtomicBool::new(false),
             waiters: AtomicUsize::new(0),
             granted: AtomicU64::new(0),
-            failed: AtomicU64::new(0),
+            failed: Failed::default(),
         });
         let driver = Driver::new(Arc::clone(&core), publish, seed);
         let task = tokio::spawn(driver.run()).abort_handle();

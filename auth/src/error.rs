@@ -45,6 +45,89 @@ pub enum Kind {
     Internal,
 }
 
+/// The kinds without their particulars: few enough to be counted apart, each under a name that does
+/// not change, as metrics need.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Family {
+    /// [`Kind::Source`].
+    Source,
+    /// [`Kind::Refused`].
+    Refused,
+    /// [`Kind::Unreachable`].
+    Unreachable,
+    /// [`Kind::Timeout`].
+    Timeout,
+    /// [`Kind::Throttled`].
+    Throttled,
+    /// [`Kind::Unavailable`].
+    Unavailable,
+    /// [`Kind::BadAnswer`].
+    BadAnswer,
+    /// [`Kind::Config`].
+    Config,
+    /// [`Kind::Stopped`].
+    Stopped,
+    /// [`Kind::Internal`].
+    Internal,
+}
+
+impl Family {
+    /// All of them, in the order of their declaration.
+    pub const ALL: [Self; 10] = [
+        Self::Source,
+        Self::Refused,
+        Self::Unreachable,
+        Self::Timeout,
+        Self::Throttled,
+        Self::Unavailable,
+        Self::BadAnswer,
+        Self::Config,
+        Self::Stopped,
+        Self::Internal,
+    ];
+
+    /// The name, in the form of a label of a metric.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Source => "source",
+            Self::Refused => "refused",
+            Self::Unreachable => "unreachable",
+            Self::Timeout => "timeout",
+            Self::Throttled => "throttled",
+            Self::Unavailable => "unavailable",
+            Self::BadAnswer => "bad_answer",
+            Self::Config => "config",
+            Self::Stopped => "stopped",
+            Self::Internal => "internal",
+        }
+    }
+
+    /// Its place in [`ALL`](Self::ALL).
+    pub(crate) const fn index(self) -> usize {
+        self as usize
+    }
+}
+
+impl Kind {
+    /// The kind without its particulars.
+    #[must_use]
+    pub const fn family(self) -> Family {
+        match self {
+            Self::Source(_) => Family::Source,
+            Self::Refused(_) => Family::Refused,
+            Self::Unreachable(_) => Family::Unreachable,
+            Self::Timeout => Family::Timeout,
+            Self::Throttled => Family::Throttled,
+            Self::Unavailable => Family::Unavailable,
+            Self::BadAnswer => Family::BadAnswer,
+            Self::Config => Family::Config,
+            Self::Stopped => Family::Stopped,
+            Self::Internal => Family::Internal,
+        }
+    }
+}
+
 /// What is wrong with the subject token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum SourceFault {
@@ -205,3 +288,17 @@ impl fmt::Debug for Error {
 }
 
 impl std::error::Error for Error {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_family_has_its_place_and_a_name_of_its_own() {
+        for (place, family) in Family::ALL.into_iter().enumerate() {
+            assert_eq!(family.index(), place);
+        }
+        let names: std::collections::HashSet<_> = Family::ALL.map(Family::name).into();
+        assert_eq!(names.len(), Family::ALL.len());
+    }
+}

@@ -69,9 +69,9 @@ pub mod universe;
 pub use application_default::ApplicationDefault;
 pub use audience::Audience;
 pub use boundary::Boundary;
-pub use broker::{Broker, BrokerConfig, Identities, Status, Tuning};
+pub use broker::{Broker, BrokerConfig, Failures, Identities, Status, Tuning};
 pub use credential_file::{CredentialFile, CredentialFileConfig};
-pub use error::{Error, Kind};
+pub use error::{Error, Family, Kind};
 pub use exchange::{
     Downscoping, Exchange, Federation, FromUrl, Grant, Identity, Impersonate, Impersonation,
     Metadata, Shipped, Steps, Timeouts, TokenUrl, Whose,

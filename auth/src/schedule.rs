@@ -194,6 +194,14 @@ impl State {
         }
     }
 
+    /// When the next exchange starts if nothing happens; `None` while one is in flight.
+    pub(crate) fn next(&self) -> Option<Moment> {
+        match self.phase {
+            Phase::Waiting { attempt_at, .. } => Some(attempt_at),
+            Phase::InFlight { .. } => None,
+        }
+    }
+
     fn act(&mut self, now: Moment) -> Action {
         match self.phase {
             Phase::InFlight { .. } => Action::AwaitAnswer,

@@ -81,6 +81,12 @@ impl AccessToken {
         &self.tag
     }
 
+    /// When the token was asked for, on the clock of its broker.
+    #[must_use]
+    pub fn asked_at(&self) -> Moment {
+        self.life.since()
+    }
+
     /// When the token ends, on the clock of its broker.
     #[must_use]
     pub fn ends_at(&self) -> Moment {

@@ -81,6 +81,7 @@ impl Driver {
         self.publish.send_if_modified(|progress| {
             let changed = progress.earliest != earliest;
             progress.earliest = earliest;
+            progress.next = self.state.next();
             changed
         });
     }
@@ -155,7 +156,7 @@ impl Driver {
     }
 
     fn failed(&self, error: Error) -> Event {
-        self.core.failed.fetch_add(1, Ordering::Relaxed);
+        self.core.failed.count(error.kind().family());
         let event = Event::Failed {
             cause: error.cause(),
             retry_after: error.retry_after(),
@@ -174,8 +175,10 @@ impl Driver {
     /// Publishes the end of an exchange. Whether the one before it had failed.
     fn conclude(&self, error: Option<Error>) -> bool {
         let mut had_failed = false;
+        let took = self.core.clock.now().since(self.started);
         self.publish.send_modify(|progress| {
             progress.ended += 1;
+            progress.took = Some(took);
             had_failed = std::mem::replace(&mut progress.last_error, error).is_some();
         });
         had_failed

@@ -24,6 +24,11 @@ impl Life {
         Self { since, lifetime }
     }
 
+    /// When it was asked for.
+    pub(crate) const fn since(&self) -> Moment {
+        self.since
+    }
+
     /// When it ends.
     pub(crate) fn ends_at(&self) -> Moment {
         self.since + self.lifetime

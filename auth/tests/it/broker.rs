@@ -7,7 +7,9 @@ use async_trait::async_trait;
 use futures_util::future::join_all;
 use gcsmount_auth::error::{Reach, Refusal, SourceFault};
 use gcsmount_auth::secret::AccessSecret;
-use gcsmount_auth::{Broker, Error, Exchange, FileSource, Grant, Identity, Kind, Source, Tuning};
+use gcsmount_auth::{
+    Broker, Error, Exchange, Family, FileSource, Grant, Identity, Kind, Source, Tuning,
+};
 use tokio::time::Instant;
 
 use crate::doubles::{Scripted, Step, TestClock, broker, pass};
@@ -279,6 +281,84 @@ async fn the_status_tells_what_is_held() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_status_tells_the_age_of_the_token_and_when_the_next_exchange_is_due() {
+    let exchange = Scripted::new([Step::Grant(100), Step::Hang]);
+    let (broker, clock) = broker(&exchange);
+    let took = Duration::from_millis(100);
+    let begun = broker.status();
+    assert_eq!((begun.age, begun.last_exchange_took), (None, None));
+    assert_eq!(begun.next_exchange_in, None, "the first one starts at once");
+    broker.token().await.unwrap();
+    let status = broker.status();
+    assert_eq!(
+        (status.age, status.last_exchange_took),
+        (Some(took), Some(took))
+    );
+    let next = status.next_exchange_in.unwrap() + took;
+    let due = Duration::from_secs(50)..=Duration::from_secs(80);
+    assert!(due.contains(&next), "{next:?}");
+    // Age and life are those of the token, whatever became of the timers.
+    clock.suspend(Duration::from_secs(40));
+    let status = broker.status();
+    assert_eq!(status.age, Some(took + Duration::from_secs(40)));
+    assert_eq!(
+        status.age.unwrap() + status.expires_in.unwrap(),
+        Duration::from_secs(100)
+    );
+    // While one runs, no next one is due; the token that is held goes on to age.
+    pass(45).await;
+    assert_eq!(exchange.count(), 2);
+    let status = broker.status();
+    assert_eq!(status.next_exchange_in, None);
+    assert_eq!(status.age, Some(took + Duration::from_secs(85)));
+    // It is given up at its limit.
+    pass(21).await;
+    let status = broker.status();
+    assert_eq!(
+        status.last_exchange_took,
+        Some(Tuning::default().exchange_limit)
+    );
+    assert_eq!(status.age, None, "nothing is held any more");
+}
+
+#[tokio::test(start_paused = true)]
+async fn failures_are_counted_by_their_kind() {
+    let refused = Step::Fail(Kind::Refused(Refusal::Grant));
+    let denied = Step::Fail(Kind::Refused(Refusal::Denied));
+    let throttled = Step::Throttle { retry_after: 3 };
+    let exchange = Scripted::new([
+        refused,
+        denied,
+        throttled,
+        Step::Panic,
+        Step::Junk,
+        Step::Hang,
+    ]);
+    let (broker, _clock) = broker(&exchange);
+    while broker.status().exchanges_failed < 6 {
+        pass(1).await;
+    }
+    let failures = broker.status().failures;
+    let counted: Vec<_> = failures
+        .iter()
+        .filter(|(_, number)| *number > 0)
+        .map(|(family, number)| (family.name(), number))
+        .collect();
+    assert_eq!(
+        counted,
+        [
+            ("refused", 2),
+            ("timeout", 1),
+            ("throttled", 1),
+            ("bad_answer", 1),
+            ("internal", 1),
+        ]
+    );
+    assert_eq!(failures.of(Family::Refused), 2);
+    assert_eq!(failures.total(), 6);
+}
+
+#[tokio::test(start_paused = true)]
 async fn waiters_are_counted_also_when_they_give_up() {
     let exchange = Scripted::new([Step::Hang]);
     let (broker, _clock) = broker(&exchange);
@@ -374,6 +454,27 @@ fn a_broker_whose_runtime_is_gone_says_so() {
     drop(first);
     let error = runtime().block_on(broker.token()).unwrap_err();
     assert_eq!(error.kind(), Kind::Stopped);
+}
+
+#[test]
+fn a_token_outlives_the_runtime_of_its_broker_and_no_next_one_is_promised() {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .start_paused(true)
+        .build()
+        .unwrap();
+    let exchange = Scripted::new([Step::Grant(3600)]);
+    let broker = runtime.block_on(async {
+        let tuning = Tuning::default();
+        let broker = Broker::with_exchange(Arc::clone(&exchange) as _, tuning);
+        broker.token().await.unwrap();
+        pass(1).await;
+        broker
+    });
+    assert!(broker.status().next_exchange_in.is_some());
+    drop(runtime);
+    assert_eq!(broker.status().next_exchange_in, None);
+    assert!(broker.current().is_some());
 }
 
 #[test]
