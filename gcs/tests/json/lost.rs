@@ -25,13 +25,15 @@ struct Before {
 /// What is in the bucket afterwards: name, content, metageneration and whether the generation is a new one.
 type After = &'static [(&'static str, &'static str, i64, bool)];
 
+type Outcome<'a> = BoxFuture<'a, Result<Option<Object>>>;
+
 struct Mutation {
     label: &'static str,
     /// As the emulator counts it.
     method: &'static str,
     after: After,
     /// Careful callers send preconditions; the others get at most one attempt.
-    run: for<'a> fn(&'a JsonStore, &'a Before, bool) -> BoxFuture<'a, Result<Option<Object>>>,
+    run: for<'a> fn(&'a JsonStore, &'a Before, bool) -> Outcome<'a>,
 }
 
 fn on(object: &Object, careful: bool) -> Preconditions {

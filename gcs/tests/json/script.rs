@@ -304,7 +304,7 @@ pub fn media_of(
         );
     }
     let pieces: Vec<_> = content[first..first + sent]
-        .chunks(1000)
+        .chunks(sent.div_ceil(16).max(1000))
         .map(|piece| Ok(Frame::data(Bytes::copy_from_slice(piece))))
         .collect();
     let pieces = stream::iter(pieces);
