@@ -1,52 +1,23 @@
-//! What a request pays for its token while a valid one is held, in allocations, and what an identity
-//! pays for being held, in bytes. A binary of its own, since a process has one allocator.
+//! What a request pays for its token while a valid one is held: in allocations, and in waiting for
+//! others. A binary of its own, since a process has one allocator.
 
-#![expect(
-    unsafe_code,
-    reason = "an allocator that counts is unsafe to write by definition"
-)]
-
-use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::pin::pin;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Barrier, mpsc};
 use std::task::{Context, Poll, Waker};
+use std::thread;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use gcsmount_auth::clock::{BootClock, Clock, Moment};
 use gcsmount_auth::secret::AccessSecret;
-use gcsmount_auth::{
-    Broker, BrokerConfig, Endpoint, Error, Exchange, FileSource, Grant, Identities, Identity,
-    Tuning,
-};
-use http::Extensions;
+use gcsmount_auth::{Broker, Error, Exchange, Grant, Identity, Tuning};
+use google_cloud_auth::credentials::{CacheableResource, Credentials};
+use http::{Extensions, HeaderMap};
 
-struct Counting;
-
-thread_local! {
-    static ALLOCATIONS: Cell<usize> = const { Cell::new(0) };
-    /// Bytes that this thread allocated and did not free.
-    static HELD: Cell<isize> = const { Cell::new(0) };
-}
-
-// SAFETY: every call goes on to the system's allocator unchanged.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATIONS.set(ALLOCATIONS.get() + 1);
-        HELD.set(HELD.get() + layout.size().cast_signed());
-        // SAFETY: the caller's promise about `layout` is passed on.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        HELD.set(HELD.get() - layout.size().cast_signed());
-        // SAFETY: `pointer` came from `alloc` above with this layout, as the caller promises.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
+#[expect(dead_code, reason = "bytes are counted in another binary")]
+mod counting;
 
 #[derive(Debug)]
 struct Always;
@@ -66,18 +37,22 @@ impl Exchange for Always {
     }
 }
 
-/// The allocations of a future that is ready at the first look, which is part of the promise.
-fn allocations_of<T>(future: impl Future<Output = T>) -> usize {
-    let before = ALLOCATIONS.get();
+/// The outcome of a future that is ready at the first look, which is part of the promise.
+fn at_once<T>(future: impl Future<Output = T>) -> T {
     let mut future = pin!(future);
     match future
         .as_mut()
         .poll(&mut Context::from_waker(Waker::noop()))
     {
-        Poll::Ready(_) => {}
+        Poll::Ready(outcome) => outcome,
         Poll::Pending => panic!("a valid token was waited for"),
     }
-    ALLOCATIONS.get() - before
+}
+
+fn allocations_of<T>(future: impl Future<Output = T>) -> usize {
+    let before = counting::allocations();
+    drop(at_once(future));
+    counting::allocations() - before
 }
 
 #[tokio::test]
@@ -85,39 +60,85 @@ async fn a_token_that_is_held_costs_no_wait_and_next_to_no_allocation() {
     let broker = Broker::with_exchange(Arc::new(Always), Tuning::default());
     broker.token().await.unwrap();
     let credentials = broker.credentials();
-    assert_eq!(allocations_of(broker.token()), 0);
-    assert_eq!(allocations_of(async { broker.current() }), 0);
-    // The boxed future of the library's `dyn` call, and the two tables of a `HeaderMap`.
-    assert_eq!(allocations_of(credentials.headers(Extensions::new())), 3);
+    let mut known = Extensions::new();
+    known.insert(broker.current().unwrap().tag().clone());
+    let paid = || {
+        // The first look of a thread at any token sets up its place among the readers.
+        assert!(allocations_of(broker.token()) <= 1);
+        assert_eq!(allocations_of(broker.token()), 0);
+        assert_eq!(allocations_of(async { broker.current() }), 0);
+        // The boxed future of the library's `dyn` call, and the two tables of a `HeaderMap`.
+        assert_eq!(allocations_of(credentials.headers(Extensions::new())), 3);
+        // Of these, what answers that nothing changed needs the first.
+        assert_eq!(allocations_of(credentials.headers(known.clone())), 1);
+    };
+    paid();
+    thread::scope(|scope| scope.spawn(paid).join().unwrap());
+}
+
+/// A clock at which a thread that wants to can be stopped: in the middle of whatever asks it.
+#[derive(Debug)]
+struct Gate {
+    reached: Barrier,
+    go_on: Barrier,
+    ahead: AtomicU64,
+}
+
+thread_local! {
+    static STOPS: Cell<bool> = const { Cell::new(false) };
+}
+
+impl Clock for Gate {
+    fn now(&self) -> Moment {
+        if STOPS.replace(false) {
+            self.reached.wait();
+            self.go_on.wait();
+        }
+        BootClock.now() + Duration::from_secs(self.ahead.load(Ordering::SeqCst))
+    }
+}
+
+fn header(credentials: &Credentials) -> HeaderMap {
+    match at_once(credentials.headers(Extensions::new())).unwrap() {
+        CacheableResource::New { data, .. } => data,
+        CacheableResource::NotModified => panic!("nothing was known"),
+    }
 }
 
 #[tokio::test]
-async fn an_identity_costs_less_than_16_kib_beyond_its_token() {
-    const IDENTITIES: usize = 200;
-    let tls = Endpoint::default();
-    let plain = Endpoint::parse("http://127.0.0.1:1").unwrap();
-    let identities = Identities::new(2 * IDENTITIES);
-    for endpoint in [plain, tls] {
-        let config = |number: usize| BrokerConfig {
-            sts: endpoint.clone(),
-            ..BrokerConfig::new(Arc::new(FileSource::new(format!("/nowhere/{number}"))))
-        };
-        // On a machine that trusts no certificate there are no identities over TLS. What the first
-        // one reads, all share.
-        let Ok(_first) = identities.broker(&config(0)) else {
-            continue;
-        };
-        let before = HELD.get();
-        let held: Vec<_> = (1..=IDENTITIES)
-            .map(|number| identities.broker(&config(number)).unwrap())
-            .collect();
-        // Their tasks have begun, and wait for the file.
-        tokio::task::yield_now().await;
-        let each = (HELD.get() - before) / IDENTITIES.cast_signed();
-        assert!(
-            (1..16 << 10).contains(&each),
-            "{each} bytes an identity at {endpoint}"
-        );
-        drop(held);
-    }
+async fn a_thread_that_stands_still_on_the_hit_path_holds_up_nobody() {
+    const LONG: Duration = Duration::from_secs(60);
+    let gate = Arc::new(Gate {
+        reached: Barrier::new(2),
+        go_on: Barrier::new(2),
+        ahead: AtomicU64::new(0),
+    });
+    let tuning = Tuning {
+        clock: Arc::clone(&gate) as _,
+        ..Tuning::default()
+    };
+    let broker = Broker::with_exchange(Arc::new(Always), tuning);
+    let first = broker.token().await.unwrap();
+    let credentials = broker.credentials();
+    let stopped = {
+        let credentials = credentials.clone();
+        thread::spawn(move || {
+            STOPS.set(true);
+            header(&credentials)
+        })
+    };
+    gate.reached.wait();
+    // Another reader.
+    let (send, receive) = mpsc::channel();
+    thread::spawn(move || send.send(header(&credentials)));
+    let read = receive.recv_timeout(LONG).expect("a reader was held up");
+    assert_eq!(read.len(), 1);
+    // The writer of a new token, long enough after the first one.
+    gate.ahead.store(10, Ordering::SeqCst);
+    let second = tokio::time::timeout(LONG, broker.replacement(first.tag()));
+    let second = second.await.expect("the writer was held up").unwrap();
+    assert_ne!(second.tag(), first.tag());
+    assert_eq!(broker.status().exchanges_granted, 2);
+    gate.go_on.wait();
+    assert_eq!(stopped.join().unwrap().len(), 1);
 }
