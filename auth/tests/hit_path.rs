@@ -99,7 +99,7 @@ impl Clock for Gate {
 }
 
 fn header(credentials: &Credentials) -> HeaderMap {
-    match at_once(credentials.headers(Extensions::new())).unwrap() {
+    match at_once(credentials.headers(Extensions::new())).expect("a token is held") {
         CacheableResource::New { data, .. } => data,
         CacheableResource::NotModified => panic!("nothing was known"),
     }
