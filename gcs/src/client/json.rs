@@ -31,6 +31,7 @@ mod connect;
 mod deadline;
 mod endpoint;
 mod identity;
+mod limit;
 mod mutate;
 mod operation;
 mod payload;
@@ -54,6 +55,7 @@ use bytes::Bytes;
 
 pub use config::{Budget, Config, Pool, Retry, Timeouts};
 pub use endpoint::{Endpoint, InvalidEndpoint};
+pub use limit::Rate;
 pub use transport::Http;
 
 use crate::object::Bucket;

@@ -12,6 +12,7 @@ mod calls;
 mod emulator;
 mod faults;
 mod identity;
+mod limits;
 mod lost;
 mod network;
 mod reads;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use google_cloud_auth::credentials::Credentials;
 
-use super::Endpoint;
+use super::{Endpoint, Rate};
 
 /// How one bucket is talked to.
 ///
@@ -153,6 +153,12 @@ pub struct Pool {
     /// The most that is read from a connection at once, and so the most that it buffers. Larger pieces save system
     /// calls; beyond 512 KiB that no longer shows.
     pub read_buffer: usize,
+    /// Bytes of bodies that all stores of the pool together move, in both directions; `None`: as fast as it goes. What a
+    /// second of rest has saved may go at once. The time that this takes counts against no deadline.
+    pub byte_rate: Option<Rate>,
+    /// Requests that all stores of the pool together send, repetitions included; `None`: as many as there are. The same
+    /// goes for it.
+    pub request_rate: Option<Rate>,
 }
 
 impl Default for Pool {
@@ -163,6 +169,8 @@ impl Default for Pool {
             idle_timeout: Duration::from_secs(60),
             connect_timeout: Duration::from_secs(10),
             read_buffer: 512 << 10,
+            byte_rate: None,
+            request_rate: None,
         }
     }
 }

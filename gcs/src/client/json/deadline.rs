@@ -63,6 +63,17 @@ impl Transit {
         self.taken
     }
 
+    /// `transit` while the next bytes wait by our own choice until `end`: as good as on their way.
+    pub(super) fn held(transit: Option<Self>, end: Instant) -> Self {
+        let (taken, first) =
+            transit.map_or((0, Instant::now()), |before| (before.taken, before.first));
+        Self {
+            taken,
+            first,
+            last: end,
+        }
+    }
+
     /// `transit` after another `count` bytes.
     pub(super) fn advanced(transit: Option<Self>, count: u64) -> Self {
         let now = Instant::now();

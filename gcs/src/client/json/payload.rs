@@ -3,13 +3,15 @@
 use std::convert::Infallible;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use bytes::{Buf, Bytes};
 use http_body::{Body, Frame, SizeHint};
 use parking_lot::Mutex;
+use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::deadline::Transit;
+use super::limit::Limiter;
 
 /// Small enough that a body on its way shows progress long before a deadline.
 const FRAME: usize = 256 << 10;
@@ -70,8 +72,11 @@ impl Payload {
     }
 
     /// A body that sends these bytes and records in `sent` what the connection took.
-    pub(super) fn outgoing(&self, sent: &Sent) -> Outgoing {
+    /// `limiter` bounds its rate.
+    pub(super) fn outgoing(&self, sent: &Sent, limiter: Option<Arc<Limiter>>) -> Outgoing {
         Outgoing {
+            limiter,
+            held: None,
             pieces: self.pieces.clone().into_iter(),
             current: Bytes::new(),
             left: self.length,
@@ -94,6 +99,34 @@ pub(super) struct Outgoing {
     current: Bytes,
     left: u64,
     sent: Sent,
+    limiter: Option<Arc<Limiter>>,
+    /// A frame whose turn has not come.
+    held: Option<(Pin<Box<Sleep>>, Bytes)>,
+}
+
+impl Outgoing {
+    /// The next frame.
+    fn cut(&mut self) -> Option<Bytes> {
+        if self.current.is_empty() {
+            self.current = self.pieces.next()?;
+        }
+        Some(self.current.split_to(self.current.len().min(FRAME)))
+    }
+
+    /// Until when `frame` has to wait.
+    fn hold(&self, frame: &Bytes) -> Option<Instant> {
+        let limiter = self.limiter.as_ref()?;
+        let wait = limiter.take(frame.len() as u64);
+        (!wait.is_zero()).then(|| Instant::now() + wait)
+    }
+
+    fn leave(&mut self, frame: Bytes) -> Frame<Bytes> {
+        self.left -= frame.len() as u64;
+        let mut sent = self.sent.lock();
+        *sent = Some(Transit::advanced(*sent, frame.len() as u64));
+        drop(sent);
+        Frame::data(frame)
+    }
 }
 
 impl Body for Outgoing {
@@ -102,21 +135,26 @@ impl Body for Outgoing {
 
     fn poll_frame(
         self: Pin<&mut Self>,
-        _: &mut Context<'_>,
+        cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
         let this = self.get_mut();
-        if this.current.is_empty() {
-            let Some(next) = this.pieces.next() else {
+        if this.held.is_none() {
+            let Some(frame) = this.cut() else {
                 return Poll::Ready(None);
             };
-            this.current = next;
+            let Some(end) = this.hold(&frame) else {
+                return Poll::Ready(Some(Ok(this.leave(frame))));
+            };
+            let mut sent = this.sent.lock();
+            *sent = Some(Transit::held(*sent, end));
+            drop(sent);
+            this.held = Some((Box::pin(sleep_until(end)), frame));
         }
-        let frame = this.current.split_to(this.current.len().min(FRAME));
-        this.left -= frame.len() as u64;
-        let mut sent = this.sent.lock();
-        *sent = Some(Transit::advanced(*sent, frame.len() as u64));
-        drop(sent);
-        Poll::Ready(Some(Ok(Frame::data(frame))))
+        if let Some((sleep, _)) = &mut this.held {
+            ready!(sleep.as_mut().poll(cx));
+        }
+        let frame = this.held.take().map(|(_, frame)| this.leave(frame));
+        Poll::Ready(frame.map(Ok))
     }
 
     fn is_end_stream(&self) -> bool {
@@ -144,7 +182,7 @@ mod tests {
 
     async fn sent(payload: &Payload) -> (Bytes, u64) {
         let sent = Sent::default();
-        let body = payload.outgoing(&sent);
+        let body = payload.outgoing(&sent, None);
         assert_eq!(body.size_hint().exact(), Some(payload.len()));
         let bytes = body.collect().await.unwrap().to_bytes();
         let taken = sent.lock().map_or(0, |transit| transit.taken());
@@ -180,7 +218,7 @@ mod tests {
     #[tokio::test]
     async fn large_pieces_leave_in_frames() {
         let payload = Payload::from(Bytes::from(vec![1; FRAME * 2 + 1]));
-        let mut body = payload.outgoing(&Arc::default());
+        let mut body = payload.outgoing(&Arc::default(), None);
         let mut lengths = Vec::new();
         while let Some(frame) = body.frame().await {
             lengths.push(frame.unwrap().into_data().unwrap().len());

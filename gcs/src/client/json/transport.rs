@@ -21,6 +21,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 use super::config::{Pool, Timeouts};
 use super::connect::{self, Connector};
 use super::deadline::{Deadline, moving, patience};
+use super::limit::Limiter;
 use super::payload::{Outgoing, Payload, Sent};
 use super::retry::Retries;
 use super::silence::Silence;
@@ -38,6 +39,8 @@ const HEADERS: usize = 512;
 pub struct Http {
     client: Client<Connector, Outgoing>,
     slots: Arc<Semaphore>,
+    bytes: Option<Arc<Limiter>>,
+    requests: Option<Arc<Limiter>>,
     /// As many as there are endpoints in the configuration.
     hosts: Arc<Mutex<BTreeMap<String, Arc<Host>>>>,
 }
@@ -86,6 +89,8 @@ impl Http {
         Self {
             client,
             slots: Arc::new(Semaphore::new(pool.in_flight.max(1))),
+            bytes: pool.byte_rate.map(Limiter::new).map(Arc::new),
+            requests: pool.request_rate.map(Limiter::new).map(Arc::new),
             hosts: Arc::default(),
         }
     }
@@ -108,9 +113,12 @@ impl Http {
         let Ok(Ok(slot)) = slot else {
             return Err(Lost::new(Cause::Busy, "all connections are in use"));
         };
+        if let Some(requests) = &self.requests {
+            deadline.put_off(requests.pass(1).await);
+        }
         let sent = Sent::default();
         let length = outgoing.payload.len();
-        let request = outgoing.request(&sent);
+        let request = outgoing.request(&sent, self.bytes.clone());
         let answer = self
             .wait(request, length, &sent, timeouts, deadline.end())
             .await;
@@ -123,6 +131,7 @@ impl Http {
             flow: Flow {
                 body,
                 idle: timeouts.idle,
+                limiter: self.bytes.clone(),
                 _slot: slot,
             },
         })
@@ -164,8 +173,8 @@ pub(super) struct Sending<'a> {
 }
 
 impl Sending<'_> {
-    fn request(self, sent: &Sent) -> Request<Outgoing> {
-        let mut request = Request::new(self.payload.outgoing(sent));
+    fn request(self, sent: &Sent, limiter: Option<Arc<Limiter>>) -> Request<Outgoing> {
+        let mut request = Request::new(self.payload.outgoing(sent, limiter));
         *request.method_mut() = self.method.clone();
         *request.uri_mut() = self.uri.clone();
         *request.version_mut() = Version::HTTP_11;
@@ -190,12 +199,28 @@ pub(super) struct Arrived {
 pub(super) struct Flow {
     body: Incoming,
     idle: Duration,
+    limiter: Option<Arc<Limiter>>,
     _slot: OwnedSemaphorePermit,
 }
 
 impl Flow {
     /// The next bytes, never empty; `None` where the body ended as it should.
     pub(super) async fn next(&mut self) -> Option<Result<Bytes, Lost>> {
+        let piece = self.arrive().await?;
+        if let Ok(bytes) = &piece {
+            self.pass(bytes.len()).await;
+        }
+        Some(piece)
+    }
+
+    /// Waits until the rate allows for another `count` bytes.
+    async fn pass(&self, count: usize) {
+        if let Some(limiter) = &self.limiter {
+            limiter.pass(count as u64).await;
+        }
+    }
+
+    async fn arrive(&mut self) -> Option<Result<Bytes, Lost>> {
         loop {
             let frame = match timeout(self.idle, self.body.frame()).await {
                 Ok(frame) => frame?,
@@ -212,16 +237,16 @@ impl Flow {
     /// The whole of a body that is at most `limit` bytes long.
     pub(super) async fn collect(mut self, limit: usize, deadline: Instant) -> Result<Bytes, Lost> {
         let all = async {
-            let Some(first) = self.next().await else {
+            let Some(first) = self.arrive().await else {
                 return Ok(Bytes::new());
             };
             let first = first?;
-            let Some(second) = self.next().await else {
+            let Some(second) = self.arrive().await else {
                 return Ok(first);
             };
             let mut all = BytesMut::from(first);
             all.extend_from_slice(&second?);
-            while let Some(piece) = self.next().await {
+            while let Some(piece) = self.arrive().await {
                 if all.len() > limit {
                     return Err(Lost::new(
                         Cause::Broken,
@@ -232,12 +257,14 @@ impl Flow {
             }
             Ok(all.freeze())
         };
-        timeout_at(deadline, all).await.unwrap_or_else(|_| {
+        let all = timeout_at(deadline, all).await.unwrap_or_else(|_| {
             Err(Lost::new(
                 Cause::TimedOut,
                 "half an answer before the deadline",
             ))
-        })
+        })?;
+        self.pass(all.len()).await;
+        Ok(all)
     }
 }
 
