@@ -2,14 +2,17 @@
 //! `credential_source.executable` (AIP-4117). It runs without a shell, with a deadline, and what it
 //! writes is bounded.
 
+use std::fmt;
 use std::path::PathBuf;
-use std::process::Stdio;
+use std::process::{ExitStatus, Stdio};
 use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
+use nix::sys::signal::{Signal, killpg};
+use nix::unistd::Pid;
 use serde::Deserialize;
 use tokio::io::AsyncReadExt;
-use tokio::process::Command;
+use tokio::process::{Child, Command};
 use zeroize::Zeroizing;
 
 use super::Source;
@@ -21,7 +24,6 @@ use crate::secret::{AccessSecret, SubjectToken, quotable};
 const LARGEST: usize = 1 << 20;
 
 /// Runs a program for the subject token.
-#[derive(Debug)]
 pub struct ExecutableSource {
     program: String,
     arguments: Vec<String>,
@@ -91,9 +93,11 @@ impl ExecutableSource {
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
+            .process_group(0)
             .kill_on_drop(true)
             .spawn()
             .map_err(|error| self.fault(SourceFault::Missing, &format!("cannot run: {error}")))?;
+        let group = Group::led_by(&child);
         let mut written = Zeroizing::new(Vec::with_capacity(64 << 10));
         if let Some(output) = child.stdout.take() {
             let mut bounded = output.take(LARGEST as u64 + 1);
@@ -107,18 +111,54 @@ impl ExecutableSource {
         let status = child.wait().await.map_err(|error| {
             self.fault(SourceFault::Unreadable, &format!("has no end: {error}"))
         })?;
+        // What a program that ended by itself leaves running is its own affair.
+        group.spare();
         let response: Response = serde_json::from_slice(&written).map_err(|_| {
             let what = format!("ended with {status} and gave an answer that is not its JSON");
             self.fault(SourceFault::Malformed, &what)
         })?;
         response
-            .token()
+            .outcome(status, SystemTime::now())
             .map_err(|(fault, what)| self.fault(fault, &what))
     }
 
     fn fault(&self, fault: SourceFault, what: &str) -> Error {
         let message = format!("the program {} {what}", self.program);
         Error::new(Kind::Source(fault), message)
+    }
+}
+
+/// A program and what it started, ended with this unless spared. A shell that is killed alone
+/// leaves behind what it runs.
+struct Group(Option<Pid>);
+
+impl Group {
+    /// The group of a program that was started as the first of one.
+    fn led_by(child: &Child) -> Self {
+        let leader = child.id().and_then(|id| id.try_into().ok());
+        Self(leader.map(Pid::from_raw))
+    }
+
+    fn spare(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        // The leader was not waited for yet, so the number is still that of its group.
+        if let Some(group) = self.0 {
+            let _ = killpg(group, Signal::SIGKILL);
+        }
+    }
+}
+
+impl fmt::Debug for ExecutableSource {
+    /// Without the arguments, of which one may be a secret.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ExecutableSource")
+            .field("program", &self.program)
+            .finish_non_exhaustive()
     }
 }
 
@@ -169,6 +209,27 @@ impl Response {
         (ends > now).then_some(())
     }
 
+    /// The token of a program that ended so.
+    fn outcome(
+        self,
+        status: ExitStatus,
+        now: SystemTime,
+    ) -> Result<SubjectToken, (SourceFault, String)> {
+        let expired = self.expiration_time.is_some() && self.expires_after(now).is_none();
+        let token = self.token()?;
+        if !status.success() {
+            let what = format!("gives a token, and yet ended with {status}");
+            return Err((SourceFault::Unreadable, what));
+        }
+        match expired {
+            false => Ok(token),
+            true => Err((
+                SourceFault::Expired,
+                "gives a token that has expired".to_owned(),
+            )),
+        }
+    }
+
     fn token(self) -> Result<SubjectToken, (SourceFault, String)> {
         if self.version != 1 {
             let what = format!("answers in version {} of its format", self.version);
@@ -189,11 +250,15 @@ impl Response {
 #[cfg(test)]
 mod tests {
     use std::fs;
+    use std::io::Read;
     use std::path::Path;
 
     use tempfile::tempdir;
+    use tokio::task::spawn_blocking;
 
     use super::*;
+
+    const LONG: Duration = Duration::from_secs(60);
 
     fn task(output_file: Option<PathBuf>) -> Task {
         Task {
@@ -244,6 +309,14 @@ mod tests {
                 r#"echo '{"version":1,"success":true}'"#,
                 source(SourceFault::Empty),
             ),
+            (
+                r#"echo '{"version":1,"success":true,"id_token":"a"}'; exit 4"#,
+                source(SourceFault::Unreadable),
+            ),
+            (
+                r#"echo '{"version":1,"success":true,"id_token":"a","expiration_time":7}'"#,
+                source(SourceFault::Expired),
+            ),
             ("echo hidden-text", source(SourceFault::Malformed)),
             ("exit 3", source(SourceFault::Malformed)),
             ("exec yes", source(SourceFault::TooLarge)),
@@ -259,6 +332,40 @@ mod tests {
         assert_eq!(error.kind(), source(SourceFault::Missing));
         let empty = ExecutableSource::new("  ", task(None), Duration::from_secs(5));
         assert_eq!(empty.unwrap_err().kind(), Kind::Config);
+    }
+
+    #[tokio::test]
+    async fn a_program_that_is_given_up_ends_with_all_that_it_started() {
+        let dir = tempdir().unwrap();
+        let pipe = dir.path().join("pipe");
+        nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).unwrap();
+        let body = format!(
+            "(echo ready; exec tail -f /dev/null) > {} & wait",
+            pipe.display()
+        );
+        let command = script(dir.path(), &body);
+        let source = ExecutableSource::new(&command, task(None), LONG).unwrap();
+        let begun = spawn_blocking(move || {
+            let mut pipe = fs::File::open(pipe).unwrap();
+            let mut ready = [0; 6];
+            pipe.read_exact(&mut ready).unwrap();
+            pipe
+        });
+        let mut pipe = tokio::select! {
+            ended = source.subject_token() => panic!("{ended:?}"),
+            pipe = begun => pipe.unwrap(),
+        };
+        // The pipe ends with the last program that could write to it.
+        let ended = spawn_blocking(move || pipe.read_to_end(&mut Vec::new()).unwrap());
+        assert_eq!(tokio::time::timeout(LONG, ended).await.unwrap().unwrap(), 0);
+    }
+
+    #[test]
+    fn the_arguments_of_a_program_are_not_shown() {
+        let source = ExecutableSource::new("prog --key hidden", task(None), Duration::ZERO);
+        let source = source.unwrap();
+        assert!(!format!("{source:?} {}", source.describe()).contains("hidden"));
+        assert!(source.key().contains("hidden"), "it is another source");
     }
 
     #[tokio::test]
