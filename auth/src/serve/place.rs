@@ -4,10 +4,13 @@
 use std::ffi::OsString;
 use std::fs::{self, Permissions};
 use std::io;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
-use std::os::unix::net::{UnixListener as StdListener, UnixStream};
+use std::os::unix::net::UnixListener as StdListener;
 use std::path::{Path, PathBuf};
 
+use nix::errno::Errno;
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, socket};
 use tokio::net::UnixListener;
 use tokio::task::spawn_blocking;
 
@@ -95,14 +98,18 @@ fn make_way(directory: &Path, path: &Path, name: &std::ffi::OsStr) -> Result<(),
     if !there.file_type().is_socket() {
         return Err(Unplaced::NotASocket);
     }
-    match UnixStream::connect(Address::of(directory, name)?.path()) {
-        Ok(_) => Err(Unplaced::Taken),
-        Err(error) => match error.kind() {
-            io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound => Ok(()),
-            // Full queue, no permission: somebody may well be there.
-            _ => Err(Unplaced::Taken),
-        },
+    match knock(&Address::of(directory, name)?) {
+        Err(Errno::ECONNREFUSED | Errno::ENOENT) => Ok(()),
+        // Full queue, no permission: somebody may well be there.
+        Ok(()) | Err(_) => Err(Unplaced::Taken),
     }
+}
+
+/// Connects, without waiting for room in the queue of a server that does not accept.
+fn knock(address: &Address) -> nix::Result<()> {
+    let flags = SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC;
+    let socket = socket(AddressFamily::Unix, SockType::Stream, flags, None)?;
+    connect(socket.as_raw_fd(), &UnixAddr::new(address.path())?)
 }
 
 fn identity(path: &Path) -> io::Result<(u64, u64)> {

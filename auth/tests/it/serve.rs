@@ -432,3 +432,25 @@ async fn a_connection_ends_with_its_lifetime() {
     assert!(client.ask("GET", "/").await.is_err());
     assert_eq!(get(&path, "/").await.0, 200);
 }
+
+#[tokio::test]
+async fn a_server_that_does_not_accept_is_not_waited_for_and_not_replaced() {
+    use nix::sys::socket::{
+        AddressFamily, Backlog, SockFlag, SockType, UnixAddr, bind, listen, socket,
+    };
+    use std::os::fd::AsRawFd;
+    let (_dir, path) = place();
+    let flags = SockFlag::empty();
+    let stuck = socket(AddressFamily::Unix, SockType::Stream, flags, None).unwrap();
+    bind(stuck.as_raw_fd(), &UnixAddr::new(&path).unwrap()).unwrap();
+    listen(&stuck, Backlog::new(0).unwrap()).unwrap();
+    let _queued = std::os::unix::net::UnixStream::connect(&path).unwrap();
+    let (broker, _) = broker(&Scripted::new([Step::Grant(60)]));
+    let config = SocketConfig::new(&path, Routes::Any(broker));
+    let error = TokenSocket::bind(config).await.unwrap_err();
+    assert!(
+        error.message().contains("another process serves there"),
+        "{error}"
+    );
+    assert!(path.exists());
+}
