@@ -1,6 +1,7 @@
 //! The hands on the emulator from outside: what a test or an operator sets up, breaks and counts.
 
 pub(crate) mod http;
+mod identities;
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,7 +9,6 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use crate::access::{Role, member, pool_member};
 use crate::cluster::{self, MintRequest};
 use crate::config::Provider;
 use crate::content::Content;
@@ -17,17 +17,19 @@ use crate::error::{ApiError, Kind};
 use crate::fault::FaultRule;
 use crate::name::{BucketName, ObjectName};
 use crate::object::Attributes;
+use crate::principal::{member, pool_member};
+use crate::role::Role;
 use crate::state::State;
 use crate::store::Draft;
 
 /// What was wrong with an administrative call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ErrorKind {
-    /// A name that GCS refuses.
+    /// A name, or another text, that is refused.
     InvalidName,
-    /// The bucket does not exist.
+    /// What is named does not exist.
     NotFound,
-    /// The bucket exists already.
+    /// What is to be created exists already.
     Exists,
 }
 
@@ -98,7 +100,8 @@ impl Admin {
     }
 
     /// Binds a member to a role on a bucket. Members are `principal://…`, `principalSet://…/*`,
-    /// `principalSet://…/namespace/NS`, `allUsers` and `allAuthenticatedUsers`.
+    /// `principalSet://…/namespace/NS`, `serviceAccount:EMAIL`, GKE's `serviceAccount:POOL[NS/SA]`, `user:EMAIL`,
+    /// `allUsers` and `allAuthenticatedUsers`.
     ///
     /// # Errors
     /// The bucket does not exist.
@@ -184,7 +187,8 @@ impl Admin {
         self.state.sts.register(provider);
     }
 
-    /// Lifetime of the access tokens that STS and the metadata trap issue from now on.
+    /// Lifetime of the access tokens that are issued from now on. `generateAccessToken` gives less where less is
+    /// asked, and a downscoped token keeps the end of the one it is made of.
     pub fn set_access_token_ttl(&self, ttl: Duration) {
         self.state.access.set_token_ttl(ttl);
     }

@@ -101,6 +101,8 @@ fn is_batchable(operation: Operation) -> bool {
         | Op::ObjectsInsertCancel
         | Op::Batch
         | Op::StsToken
+        | Op::OauthToken
+        | Op::GenerateAccessToken
         | Op::Metadata
         | Op::Admin
         | Op::Unknown => false,

@@ -7,7 +7,7 @@ use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
 use serde::Serialize;
 
-use crate::access::{Caller, Permission};
+use crate::access::Caller;
 use crate::body::ReplyBody;
 use crate::error::{ApiError, Failure};
 use crate::fields::Mask;
@@ -15,8 +15,10 @@ use crate::name::{BucketName, ObjectName};
 use crate::object::Object;
 use crate::query::Query;
 use crate::resource::ObjectResource;
+use crate::role::{Permission, Resource};
 use crate::route::{Place, Route};
 use crate::state::State;
+use crate::store::Replacing;
 
 /// A reply, or why there is none.
 pub(crate) type Outcome = Result<Response<ReplyBody>, Failure>;
@@ -39,7 +41,7 @@ impl Call {
         query: Query,
         parts: Parts,
     ) -> Result<Self, ApiError> {
-        let caller = state.access.caller(&parts.headers)?;
+        let caller = state.caller(&parts.headers)?;
         let named = parts
             .headers
             .get(header::HOST)
@@ -64,10 +66,32 @@ impl Call {
     /// The bucket that the request is about, if it exists and the caller may do this with it.
     pub(crate) fn bucket(&self, permission: Permission) -> Result<BucketName, ApiError> {
         let bucket = self.bucket_unguarded()?;
-        self.state
-            .access
-            .permit(&self.caller, &bucket, permission)?;
+        self.permit(&bucket, permission, Resource::Bucket)?;
         Ok(bucket)
+    }
+
+    /// The bucket that the request is about, if the caller may list the objects under the `prefix` of the query.
+    pub(crate) fn listing(&self) -> Result<BucketName, ApiError> {
+        let bucket = self.bucket_unguarded()?;
+        let prefix = self.query.text("prefix").unwrap_or_default();
+        self.permit(&bucket, Permission::List, Resource::Listing(prefix))?;
+        Ok(bucket)
+    }
+
+    /// Refuses a caller without `permission` for something of the bucket.
+    pub(crate) fn permit(
+        &self,
+        bucket: &BucketName,
+        permission: Permission,
+        resource: Resource<'_>,
+    ) -> Result<(), ApiError> {
+        let access = &self.state.access;
+        access.permit(&self.caller, bucket, permission, resource)
+    }
+
+    /// Whether the caller may put an object in the place of one of this name.
+    pub(crate) fn replacing(&self, bucket: &BucketName, object: &str) -> Replacing {
+        Replacing(self.permit(bucket, Permission::Delete, Resource::Object(object)))
     }
 
     /// The bucket that the request is about, if it exists, whoever asks.
@@ -83,25 +107,12 @@ impl Call {
         Ok(self.state.store.bucket(bucket)?.name.clone())
     }
 
-    /// As [`Self::bucket`], of another bucket.
-    pub(crate) fn bucket_named(
-        &self,
-        name: &str,
-        permission: Permission,
-    ) -> Result<BucketName, ApiError> {
-        let bucket = self.state.store.bucket(name)?.name.clone();
-        self.state
-            .access
-            .permit(&self.caller, &bucket, permission)?;
-        Ok(bucket)
-    }
-
-    /// The object that the request is about, in a bucket that [`Self::bucket`] lets through.
+    /// The object that the request is about, if the bucket exists and the caller may do this with the object.
     pub(crate) fn object(
         &self,
         permission: Permission,
     ) -> Result<(BucketName, ObjectName), ApiError> {
-        let bucket = self.bucket(permission)?;
+        let bucket = self.bucket_unguarded()?;
         let (Place::Object { object, .. }
         | Place::Pair {
             from: (_, object), ..
@@ -109,6 +120,7 @@ impl Call {
         else {
             return Err(ApiError::bucket_not_found());
         };
+        self.permit(&bucket, permission, Resource::Object(object))?;
         Ok((bucket, ObjectName::parse(object)?))
     }
 
@@ -124,10 +136,9 @@ impl Call {
         else {
             return Err(ApiError::bucket_not_found());
         };
-        Ok((
-            self.bucket_named(bucket, permission)?,
-            ObjectName::parse(object)?,
-        ))
+        let bucket = self.state.store.bucket(bucket)?.name.clone();
+        self.permit(&bucket, permission, Resource::Object(object))?;
+        Ok((bucket, ObjectName::parse(object)?))
     }
 
     /// A JSON resource, cut down to `fields` where that is asked.

@@ -5,6 +5,8 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::str::FromStr;
 use std::time::Duration;
 
+use crate::metadata::MetadataFlavor;
+
 /// How an [`Emulator`](crate::Emulator) listens, whom it lets in and how it behaves.
 ///
 /// ```
@@ -26,10 +28,15 @@ pub struct Config {
     pub latency: Duration,
     /// Bytes a second of each object body, in either direction.
     pub stream_rate: Option<u64>,
-    /// Lifetime of the access tokens that STS issues.
+    /// Lifetime of the access tokens that are issued, as in
+    /// [`Admin::set_access_token_ttl`](crate::Admin::set_access_token_ttl).
     pub access_token_ttl: Duration,
     /// Workload identity federation providers that STS knows beside the built-in cluster.
     pub providers: Vec<Provider>,
+    /// Service accounts that exist from the start.
+    pub service_accounts: Vec<ServiceAccount>,
+    /// Whom the metadata server's paths answer for, at every address that is listened on.
+    pub metadata: MetadataFlavor,
     /// Largest request body that carries object data, in bytes.
     pub max_body: u64,
     /// Upload sessions that may be open at a time.
@@ -53,6 +60,8 @@ impl Default for Config {
             stream_rate: None,
             access_token_ttl: Duration::from_secs(3600),
             providers: Vec::new(),
+            service_accounts: Vec::new(),
+            metadata: MetadataFlavor::default(),
             max_body: 8 << 30,
             max_sessions: 10_000,
             max_connections: 4_096,
@@ -153,6 +162,15 @@ pub struct Provider {
     pub issuer: String,
     /// The `aud` values it takes; empty for the provider's own name, with or without `https:` in front.
     pub allowed_audiences: Vec<String>,
+}
+
+/// A service account and who may act as it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServiceAccount {
+    /// `NAME@PROJECT.iam.gserviceaccount.com`. Buckets know it as the member `serviceAccount:EMAIL`.
+    pub email: String,
+    /// Members that may impersonate it.
+    pub impersonators: Vec<String>,
 }
 
 #[cfg(test)]

@@ -17,10 +17,20 @@ pub struct Counters {
     pub statuses: BTreeMap<String, u64>,
     /// Requests that a fault left without an answer.
     pub dropped: u64,
-    /// Token exchanges that STS granted.
+    /// Token exchanges that STS granted, downscoping among them.
     pub exchanges: u64,
+    /// Those of them that put an access token inside an access boundary.
+    pub downscopings: u64,
+    /// Tokens of service accounts that `generateAccessToken` granted.
+    pub impersonations: u64,
+    /// Tokens that the OAuth endpoint `/token` granted.
+    pub oauth_tokens: u64,
     /// Calls of the metadata server's paths.
     pub metadata_calls: u64,
+    /// Access tokens of the node that the metadata server gave away.
+    pub node_tokens: u64,
+    /// Access tokens of a pod that the metadata server gave.
+    pub pod_tokens: u64,
     /// Bytes of request bodies.
     pub bytes_in: u64,
     /// Bytes of reply bodies.
@@ -43,6 +53,11 @@ pub(crate) struct Tally {
     statuses: [AtomicU64; 4],
     dropped: AtomicU64,
     exchanges: AtomicU64,
+    downscopings: AtomicU64,
+    impersonations: AtomicU64,
+    oauth_tokens: AtomicU64,
+    node_tokens: AtomicU64,
+    pod_tokens: AtomicU64,
     bytes_in: AtomicU64,
     bytes_out: AtomicU64,
     connections: AtomicU64,
@@ -55,6 +70,11 @@ impl Default for Tally {
             statuses: Default::default(),
             dropped: AtomicU64::new(0),
             exchanges: AtomicU64::new(0),
+            downscopings: AtomicU64::new(0),
+            impersonations: AtomicU64::new(0),
+            oauth_tokens: AtomicU64::new(0),
+            node_tokens: AtomicU64::new(0),
+            pod_tokens: AtomicU64::new(0),
             bytes_in: AtomicU64::new(0),
             bytes_out: AtomicU64::new(0),
             connections: AtomicU64::new(0),
@@ -88,6 +108,26 @@ impl Tally {
         add(&self.exchanges, 1);
     }
 
+    pub(crate) fn downscoped(&self) {
+        add(&self.downscopings, 1);
+    }
+
+    pub(crate) fn impersonated(&self) {
+        add(&self.impersonations, 1);
+    }
+
+    pub(crate) fn logged_in(&self) {
+        add(&self.oauth_tokens, 1);
+    }
+
+    pub(crate) fn gave_node_token(&self) {
+        add(&self.node_tokens, 1);
+    }
+
+    pub(crate) fn gave_pod_token(&self) {
+        add(&self.pod_tokens, 1);
+    }
+
     pub(crate) fn connected(&self) {
         add(&self.connections, 1);
     }
@@ -112,7 +152,12 @@ impl Tally {
             statuses: classes.map(named).filter(|(_, count)| *count > 0).collect(),
             dropped: read(&self.dropped),
             exchanges: read(&self.exchanges),
+            downscopings: read(&self.downscopings),
+            impersonations: read(&self.impersonations),
+            oauth_tokens: read(&self.oauth_tokens),
             metadata_calls: read(&self.requests[Operation::Metadata as usize]),
+            node_tokens: read(&self.node_tokens),
+            pod_tokens: read(&self.pod_tokens),
             bytes_in: read(&self.bytes_in),
             bytes_out: read(&self.bytes_out),
             connections: read(&self.connections),
@@ -123,6 +168,11 @@ impl Tally {
         let single = [
             &self.dropped,
             &self.exchanges,
+            &self.downscopings,
+            &self.impersonations,
+            &self.oauth_tokens,
+            &self.node_tokens,
+            &self.pod_tokens,
             &self.bytes_in,
             &self.bytes_out,
             &self.connections,

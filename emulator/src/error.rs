@@ -1,7 +1,8 @@
-//! Refusals of the storage API, and how each dialect of it words them.
+//! Refusals, and how each API words them.
 //!
-//! The JSON API answers a JSON body with a `reason`; a media read (`alt=media`) answers the bare message, as
-//! GCS does; the XML API answers `<Error>` with a code.
+//! The JSON API of Cloud Storage answers a JSON body with a `reason`; a media read (`alt=media`) answers the bare
+//! message, as GCS does; the XML API answers `<Error>` with a code. IAM Credentials answers a JSON body with a
+//! `status`, token endpoints the errors of RFC 6749.
 
 use std::borrow::Cow;
 
@@ -105,6 +106,22 @@ impl Kind {
         }
     }
 
+    /// The name of a canonical code (`google.rpc.Code`).
+    fn canonical(&self) -> &str {
+        if let Self::Scripted { reason, .. } = self {
+            return reason;
+        }
+        canonical(self.status().as_u16())
+    }
+
+    /// An error code of RFC 6749 section 5.2.
+    fn oauth(&self) -> &str {
+        match self {
+            Self::Scripted { reason, .. } => reason,
+            _ => "invalid_request",
+        }
+    }
+
     fn xml_code(&self) -> &str {
         match self {
             Self::Invalid | Self::MissingParameter | Self::Unparsable => "InvalidArgument",
@@ -126,6 +143,24 @@ impl Kind {
     }
 }
 
+/// The canonical code that an HTTP status stands for, as Google's API design guide maps them.
+pub(crate) fn canonical(status: u16) -> &'static str {
+    match status {
+        401 => "UNAUTHENTICATED",
+        403 => "PERMISSION_DENIED",
+        404 => "NOT_FOUND",
+        409 => "ALREADY_EXISTS",
+        429 => "RESOURCE_EXHAUSTED",
+        499 => "CANCELLED",
+        500 => "INTERNAL",
+        501 => "UNIMPLEMENTED",
+        503 => "UNAVAILABLE",
+        504 => "DEADLINE_EXCEEDED",
+        400..=499 => "INVALID_ARGUMENT",
+        _ => "UNKNOWN",
+    }
+}
+
 /// 499, which GCS answers when an upload session is cancelled; it has no name in the HTTP registry.
 static CLIENT_CLOSED_REQUEST: std::sync::LazyLock<StatusCode> = std::sync::LazyLock::new(|| {
     StatusCode::from_u16(499).expect("499 lies in the range of status codes")
@@ -138,7 +173,13 @@ pub(crate) enum Dialect {
     /// A media read through the JSON API: GCS answers the message alone.
     Text,
     Xml,
+    /// IAM Credentials: `error.status` is a canonical code.
+    Iam,
+    /// A token endpoint: `error` is a code of RFC 6749.
+    OAuth,
 }
+
+const JSON: &str = "application/json; charset=UTF-8";
 
 /// A refusal.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -202,7 +243,9 @@ impl ApiError {
             ("", Bytes::new())
         } else {
             match dialect {
-                Dialect::Json => ("application/json; charset=UTF-8", self.json().into()),
+                Dialect::Json => (JSON, self.json().into()),
+                Dialect::Iam => (JSON, self.iam().into()),
+                Dialect::OAuth => (JSON, self.oauth().into()),
                 Dialect::Text => ("text/html; charset=UTF-8", self.message.to_string().into()),
                 Dialect::Xml => ("application/xml; charset=UTF-8", self.xml().into()),
             }
@@ -233,6 +276,15 @@ impl ApiError {
         }
         let code = self.kind.status().as_u16();
         json!({"error": {"code": code, "message": self.message, "errors": [detail]}}).to_string()
+    }
+
+    fn iam(&self) -> String {
+        let (code, status) = (self.kind.status().as_u16(), self.kind.canonical());
+        json!({"error": {"code": code, "message": self.message, "status": status}}).to_string()
+    }
+
+    fn oauth(&self) -> String {
+        json!({"error": self.kind.oauth(), "error_description": self.message}).to_string()
     }
 
     fn xml(&self) -> String {

@@ -1,13 +1,17 @@
-//! Google Cloud Storage, the Security Token Service and a trap in the metadata server's place, on loopback.
+//! Google Cloud Storage and the services that give out its tokens, on loopback.
 //!
 //! An [`Emulator`] serves on one port, over HTTP/1.1:
 //! - the JSON API of Cloud Storage (`/storage/v1/`, `/upload/storage/v1/`, `/download/storage/v1/`) and the XML
 //!   API's `/bucket/object`, strict about preconditions, generations, checksums, names, ranges and the mutation
 //!   rate;
 //! - STS (`POST /v1/token`), which exchanges the projected tokens of a built-in cluster for access tokens that the
-//!   object API then demands;
-//! - the metadata server's paths (`/computeMetadata/v1/`), which hand out the identity of a *node* that every
-//!   bucket refuses, and count who asks;
+//!   object API then demands, and access tokens for ones inside a credential access boundary;
+//! - IAM Credentials (`POST /v1/projects/-/serviceAccounts/EMAIL:generateAccessToken`), which gives the tokens of a
+//!   service account to whoever may act as it;
+//! - the OAuth endpoint that credential files name (`POST /token`), for people's logins and for the keys of service
+//!   accounts, whose self-signed tokens the object API takes as they are;
+//! - the metadata server's paths (`/computeMetadata/v1/`), which count who asks and hand out the identity of a *node*,
+//!   which every bucket refuses, or that of a pod, as GKE's own server does ([`MetadataFlavor`]);
 //! - the administrative interface below, which is also the Rust API of [`Admin`].
 //!
 //! Everything is in memory. Versions of objects are immutable and share their bytes.
@@ -39,6 +43,15 @@
 //! | `POST /_emulator/buckets` | `name` | [`Admin::create_bucket`] |
 //! | `POST /_emulator/buckets/NAME/grants` | `member`, `role` (`roles/storage.objectAdmin`, …) | [`Admin::grant`] |
 //! | `PUT /_emulator/buckets/NAME/grants` | list of `member`, `role` | [`Admin::replace_grants`] |
+//! | `POST /_emulator/service_accounts` | `email`, optional list `impersonators` | [`Admin::create_service_account`], [`Admin::grant_impersonation`] |
+//! | `POST /_emulator/service_accounts/EMAIL/impersonators` | `member` | [`Admin::grant_impersonation`] |
+//! | `DELETE /_emulator/service_accounts/EMAIL/impersonators` | `member` | [`Admin::revoke_impersonation`] |
+//! | `POST /_emulator/service_accounts/EMAIL/keys` | | [`Admin::mint_service_account_key`]; answers the file |
+//! | `POST /_emulator/service_accounts/EMAIL/keys` | `public` with `id` and `pem` | [`Admin::register_service_account_key`] |
+//! | `DELETE /_emulator/service_accounts/EMAIL/keys/ID` | | [`Admin::revoke_service_account_key`] |
+//! | `POST /_emulator/logins` | `member` | [`Admin::mint_authorized_user`]; answers the file |
+//! | `POST /_emulator/logins/revoke` | `refresh_token` | [`Admin::revoke_refresh_token`] |
+//! | `PUT /_emulator/metadata` | `pod` with `namespace` and `service_account`, absent for the node; optional `address` (`IP:PORT`) | [`Admin::set_metadata`], [`Admin::set_metadata_at`] |
 //! | `POST /_emulator/faults` | a [`FaultRule`] | [`Admin::add_fault`] |
 //! | `DELETE /_emulator/faults` | | [`Admin::clear_faults`] |
 //! | `PUT /_emulator/shape` | `latency_ms` with optional `method`; `stream_rate` (0: none); `clock_skew_seconds` | [`Admin::set_latency`], [`Admin::set_stream_rate`], [`Admin::set_clock_skew`] |
@@ -52,7 +65,9 @@
 //! (the resource), `get.media` (the data), `insert` (media and multipart), `insert.start`, `insert.chunk`,
 //! `insert.query`, `insert.cancel` (resumable), `patch`, `update`, `delete`, `compose`, `rewrite`, `copy`, `move`.
 //! `storage.buckets.`: `list`, `insert`, `get`, `delete`, `testIamPermissions`, `getStorageLayout`. Further `storage.batch` (whose calls are
-//! counted, and not struck by faults, under their own names), `sts.token`, `metadata` and `unknown`.
+//! counted, and not struck by faults, under their own names), `sts.token`, `oauth2.token`,
+//! `iamcredentials.generateAccessToken`, `metadata` and `unknown`. A fault's status is worded as its method words
+//! errors: RFC 6749's `error` on the token endpoints, `error.status` on IAM Credentials.
 //!
 //! # Where it follows GCS to the letter
 //!
@@ -60,15 +75,27 @@
 //!   as text, and the XML API answers XML.
 //! - An anonymous caller gets 401 `required`, a bad or expired token 401 `authError`, a principal without the
 //!   permission 403 `forbidden`. [`Role::ObjectAdmin`] does not contain `storage.buckets.get`.
+//! - Replacing an object, by whatever way, needs `storage.objects.delete` beside `storage.objects.create`;
+//!   [`Role::ObjectCreator`] replaces nothing. A rename needs `storage.objects.move`.
 //! - Any principal may ask which permissions it has on a bucket (`iam/testPermissions`); an answer without
 //!   `permissions` means none.
 //! - A failed precondition is 412 `conditionNotMet`; on reads a failed not-match is 304.
+//! - A credential access boundary has at most 10 rules and 2048 characters, each rule for one bucket. A downscoped
+//!   token may do what both its principal and the boundary allow, ends with the token it is made of, cannot be
+//!   downscoped again, and tells `expires_in` only where that one is a service account's. Conditions are the start of
+//!   an object's name, the start of a list's prefix, and `||`; any other expression is refused.
+//! - `generateAccessToken` takes a lifetime of at most an hour, and `delegates` without a gap in their chain.
+//! - A service account's statement lives at most an hour, names the endpoint as its audience, and is signed with RS256
+//!   by a key that is known.
 //! - A resumable chunk that leaves a gap is 400, a cancelled session answers 499 and then 410.
 
 mod access;
+mod accounts;
 mod admin;
+mod assertion;
 mod batch;
 mod body;
+mod boundary;
 mod call;
 mod clock;
 mod cluster;
@@ -80,6 +107,7 @@ mod error;
 mod fault;
 mod fields;
 mod gate;
+mod iam;
 mod inbound;
 mod json;
 mod jwt;
@@ -89,15 +117,19 @@ mod metadata;
 mod multipart;
 mod mutation;
 mod name;
+mod oauth;
 mod object;
 mod operation;
 mod patient;
 mod pattern;
 mod precondition;
+mod principal;
 mod query;
 mod range;
 mod resource;
+mod role;
 mod route;
+mod rsa;
 mod server;
 mod service;
 mod shape;
@@ -107,10 +139,13 @@ mod sts;
 mod upload;
 mod xml;
 
-pub use access::Role;
 pub use admin::{Admin, Error, ErrorKind};
 pub use cluster::MintRequest;
-pub use config::{Auth, Config, MutationLimit, ParseAuthError, ParseLimitError, Provider};
+pub use config::{
+    Auth, Config, MutationLimit, ParseAuthError, ParseLimitError, Provider, ServiceAccount,
+};
 pub use counters::Counters;
 pub use fault::{FaultAction, FaultRule};
+pub use metadata::MetadataFlavor;
+pub use role::Role;
 pub use server::Emulator;

@@ -9,7 +9,7 @@ use crate::error::ApiError;
 use crate::name::{BucketName, ObjectName};
 use crate::object::{Attributes, Object};
 use crate::precondition::Preconditions;
-use crate::store::{Draft, Store, Transaction};
+use crate::store::{Draft, Store, Terms, Transaction};
 
 /// One source of a compose.
 #[derive(Clone, Debug)]
@@ -24,17 +24,17 @@ pub(crate) struct ComposeSource {
 pub(crate) struct Compose {
     pub(crate) sources: Vec<ComposeSource>,
     pub(crate) attributes: Attributes,
-    pub(crate) conditions: Preconditions,
+    pub(crate) terms: Terms,
     pub(crate) delete_sources: bool,
 }
 
 /// A move within a bucket.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Move<'a> {
     pub(crate) source: &'a ObjectName,
     pub(crate) source_conditions: Preconditions,
     pub(crate) target: &'a ObjectName,
-    pub(crate) target_conditions: Preconditions,
+    pub(crate) target_terms: Terms,
 }
 
 /// How new attributes come about.
@@ -52,11 +52,11 @@ impl Store {
         &self,
         bucket: &BucketName,
         name: &ObjectName,
-        conditions: Preconditions,
+        terms: &Terms,
         draft: Draft,
     ) -> Result<Arc<Object>, ApiError> {
         self.transact(bucket, |tx| {
-            conditions.check_write(tx.version(name))?;
+            terms.check(tx.version(name))?;
             tx.spend(&[name])?;
             Ok(tx.put(name, draft))
         })
@@ -113,7 +113,7 @@ impl Store {
     ) -> Result<Arc<Object>, ApiError> {
         self.transact(bucket, |tx| {
             let sources = compose_sources(tx, &request.sources)?;
-            request.conditions.check_write(tx.version(target))?;
+            request.terms.check(tx.version(target))?;
             tx.spend(&[target])?;
             let draft = Draft {
                 content: Content::concatenate(sources.iter().map(|source| &source.content)),
@@ -134,9 +134,9 @@ impl Store {
     pub(crate) fn relocate(
         &self,
         bucket: &BucketName,
-        request: Move<'_>,
+        request: &Move<'_>,
     ) -> Result<Arc<Object>, ApiError> {
-        let Move { source, target, .. } = request;
+        let &Move { source, target, .. } = request;
         if source == target {
             return Err(ApiError::invalid(
                 "The source and destination object names must differ.",
@@ -145,7 +145,7 @@ impl Store {
         self.transact(bucket, |tx| {
             let live = tx.find(source, None)?;
             request.source_conditions.check_write(live.version())?;
-            request.target_conditions.check_write(tx.version(target))?;
+            request.target_terms.check(tx.version(target))?;
             tx.spend(&[source, target])?;
             let draft = Draft {
                 content: live.content.clone(),

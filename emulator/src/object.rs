@@ -208,6 +208,13 @@ pub(crate) fn rfc3339(at: Timestamp) -> String {
     format_date(at, MILLIS)
 }
 
+/// Whole seconds in UTC, as Google's newer APIs print times.
+pub(crate) fn rfc3339_seconds(at: Timestamp) -> String {
+    const SECONDS: &[time::format_description::BorrowedFormatItem<'_>] =
+        time::macros::format_description!("[year]-[month]-[day]T[hour]:[minute]:[second]Z");
+    format_date(at, SECONDS)
+}
+
 /// The date form of HTTP headers (RFC 9110 section 5.6.7).
 pub(crate) fn http_date(at: Timestamp) -> String {
     const IMF: &[time::format_description::BorrowedFormatItem<'_>] = time::macros::format_description!(
@@ -219,7 +226,7 @@ pub(crate) fn http_date(at: Timestamp) -> String {
 fn format_date(at: Duration, form: &[time::format_description::BorrowedFormatItem<'_>]) -> String {
     let date = crate::clock::calendar(at);
     date.format(&form)
-        .expect("a UTC date has every component that the two forms name")
+        .expect("a UTC date has every component that the forms name")
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 /// Declares the operations once, with their public names.
 macro_rules! operations {
     ($($variant:ident => $name:literal,)*) => {
-        /// An API method, an STS call or a metadata server path.
+        /// An API method, a token endpoint or a metadata server path.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub(crate) enum Operation { $($variant,)* }
 
@@ -41,6 +41,8 @@ operations! {
     ObjectsMove => "storage.objects.move",
     Batch => "storage.batch",
     StsToken => "sts.token",
+    OauthToken => "oauth2.token",
+    GenerateAccessToken => "iamcredentials.generateAccessToken",
     Metadata => "metadata",
     Admin => "emulator",
     Unknown => "unknown",

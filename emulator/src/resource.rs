@@ -105,7 +105,7 @@ pub(crate) fn bucket(info: &BucketInfo, host: &str) -> Value {
         "id": name,
         "selfLink": format!("http://{host}/storage/v1/b/{name}"),
         "name": name,
-        "projectNumber": crate::access::PROJECT_NUMBER,
+        "projectNumber": crate::principal::PROJECT_NUMBER,
         "generation": info.generation.to_string(),
         "metageneration": "1",
         "location": "US",

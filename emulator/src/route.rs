@@ -18,6 +18,8 @@ pub(crate) enum Place {
         bucket: String,
         object: String,
     },
+    /// A service account, of IAM Credentials.
+    ServiceAccount(String),
     /// Two objects, of a rewrite, copy or move.
     Pair {
         from: (String, String),
@@ -36,13 +38,11 @@ pub(crate) struct Route {
 impl Route {
     pub(crate) fn of(parts: &Parts, query: &Query) -> Self {
         let path = parts.uri.path();
-        if path == "/v1/token" || path == "/token" {
-            let is_post = parts.method == Method::POST;
-            return Self::service(if is_post {
-                Operation::StsToken
-            } else {
-                Operation::Unknown
-            });
+        if let Some(route) = Self::tokens(path) {
+            return match parts.method {
+                Method::POST => route,
+                _ => Self::service(Operation::Unknown),
+            };
         }
         if path == "/_emulator" || path.starts_with("/_emulator/") {
             return Self::service(Operation::Admin);
@@ -66,17 +66,42 @@ impl Route {
         Self::xml(&parts.method, path)
     }
 
-    /// The name that fault rules are matched against: the object's, or the prefix of a list. Of an upload it is
+    /// The name that fault rules are matched against: the object's, the service account's, or the prefix of a list. Of an upload it is
     /// the `name` in the URL; it is empty where only the body has it.
     pub(crate) fn subject<'a>(&'a self, query: &'a Query) -> &'a str {
         match &self.place {
             Place::Object { object, .. } => object,
             Place::Pair { from, .. } => &from.1,
+            Place::ServiceAccount(account) => account,
             Place::Service => "",
             Place::Bucket(_) => query
                 .text("name")
                 .or(query.text("prefix"))
                 .unwrap_or_default(),
+        }
+    }
+
+    /// The paths of Google's token endpoints, which are no bucket's: no name of one is as short as `v1`.
+    fn tokens(path: &str) -> Option<Self> {
+        let of = |operation, dialect| Some(Self::new(operation, dialect, Place::Service));
+        match path {
+            "/v1/token" => return of(Operation::StsToken, Dialect::OAuth),
+            "/token" => return of(Operation::OauthToken, Dialect::OAuth),
+            _ => {}
+        }
+        let place = path.strip_prefix("/v1/projects/")?;
+        let account = place
+            .strip_prefix("-/serviceAccounts/")
+            .and_then(|method| method.strip_suffix(":generateAccessToken"))
+            .and_then(decode)
+            .filter(|account| !account.contains('/'));
+        match account {
+            None => of(Operation::Unknown, Dialect::Iam),
+            Some(account) => Some(Self::new(
+                Operation::GenerateAccessToken,
+                Dialect::Iam,
+                Place::ServiceAccount(account),
+            )),
         }
     }
 
@@ -316,6 +341,17 @@ mod tests {
             ("POST", "/batch/storage/v1", Operation::Batch),
             ("POST", "/v1/token", Operation::StsToken),
             ("GET", "/v1/token", Operation::Unknown),
+            ("POST", "/token", Operation::OauthToken),
+            (
+                "POST",
+                "/v1/projects/-/serviceAccounts/a%40b:generateAccessToken",
+                Operation::GenerateAccessToken,
+            ),
+            (
+                "POST",
+                "/v1/projects/p/serviceAccounts/a@b:generateAccessToken",
+                Operation::Unknown,
+            ),
             ("GET", "/computeMetadata/v1/", Operation::Metadata),
             ("GET", "/_emulator/counters", Operation::Admin),
             ("GET", "/", Operation::Unknown),
@@ -350,5 +386,12 @@ mod tests {
             Dialect::Text
         );
         assert_eq!(route("GET", "/bk/x").dialect, Dialect::Xml);
+        assert_eq!(route("POST", "/v1/token").dialect, Dialect::OAuth);
+        let account = route(
+            "POST",
+            "/v1/projects/-/serviceAccounts/a%40b:generateAccessToken",
+        );
+        assert_eq!(account.dialect, Dialect::Iam);
+        assert_eq!(account.place, Place::ServiceAccount("a@b".into()));
     }
 }

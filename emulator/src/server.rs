@@ -40,12 +40,16 @@ impl Emulator {
     /// Binds the addresses of `config` and serves on them, on the current Tokio runtime.
     ///
     /// # Errors
-    /// An address cannot be bound, or a bucket has a name that GCS refuses or occurs twice
+    /// An address cannot be bound, or a bucket or service account has a name that is refused or occurs twice
     /// ([`io::ErrorKind::InvalidInput`]).
     pub async fn start(config: Config) -> io::Result<Self> {
         let admin = Admin::new(Arc::new(State::new(&config)));
         for bucket in &config.buckets {
             let created = admin.create_bucket(bucket);
+            created.map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
+        }
+        for account in &config.service_accounts {
+            let created = admin.set_up(account);
             created.map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
         }
         Self::resume(&config.listen, admin).await
@@ -166,7 +170,7 @@ async fn serve(
     let Ok(local) = stream.local_addr() else {
         return;
     };
-    let service = service_fn(|request| service::answer(Arc::clone(&state), local.port(), request));
+    let service = service_fn(|request| service::answer(Arc::clone(&state), local, request));
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(KEEP_ALIVE)

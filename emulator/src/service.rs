@@ -1,6 +1,8 @@
 //! One request from arrival to answer: route, count, faults, the verb, latency, rate.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::UNIX_EPOCH;
 
 use http::request::Parts;
 use http::uri::Authority;
@@ -11,15 +13,15 @@ use tokio::time::sleep;
 use crate::admin;
 use crate::body::ReplyBody;
 use crate::call::{Call, Outcome};
-use crate::error::{ApiError, Dialect, Failure, Kind};
+use crate::error::{ApiError, Dialect, Failure, Kind, canonical};
 use crate::fault::FaultAction;
 use crate::gate::Gate;
 use crate::inbound::Inbound;
 use crate::operation::Operation;
 use crate::query::Query;
-use crate::route::Route;
+use crate::route::{Place, Route};
 use crate::state::State;
-use crate::{batch, json, metadata, sts, upload, xml};
+use crate::{batch, iam, json, metadata, oauth, sts, upload, xml};
 
 /// The connection is to be dropped without an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -29,11 +31,11 @@ pub(crate) struct Dropped;
 /// Answers one request, or drops its connection where a fault rule or a vanished peer wants that.
 pub(crate) async fn answer(
     state: Arc<State>,
-    port: u16,
+    local: SocketAddr,
     request: Request<Incoming>,
 ) -> Result<Response<ReplyBody>, Dropped> {
     let (mut parts, body) = request.into_parts();
-    complete_host(&mut parts, port);
+    complete_host(&mut parts, local.port());
     let (limits, tally) = (state.limits, Arc::clone(&state.tally));
     let mut inbound = Inbound::new(body, limits.max_body, limits.idle_timeout, tally);
     let query = Query::parse(parts.uri.query());
@@ -42,7 +44,7 @@ pub(crate) async fn answer(
         let reply = admin::http::answer(&state, &parts, &mut inbound).await;
         return Ok(dated(reply, &state));
     }
-    let outcome = shaped(&state, route, query, parts, &mut inbound).await;
+    let outcome = shaped(&state, local, route, query, parts, &mut inbound).await;
     match &outcome {
         Ok(reply) => state.tally.answered(reply.status()),
         Err(Dropped) => state.tally.dropped(),
@@ -52,7 +54,7 @@ pub(crate) async fn answer(
 
 /// Tells the time of the emulator's clock, where hyper would tell the machine's.
 fn dated(mut reply: Response<ReplyBody>, state: &State) -> Response<ReplyBody> {
-    let date = httpdate::fmt_http_date(state.clock.told());
+    let date = httpdate::fmt_http_date(UNIX_EPOCH + state.clock.told());
     if let Ok(date) = HeaderValue::try_from(date) {
         reply.headers_mut().insert(header::DATE, date);
     }
@@ -62,6 +64,7 @@ fn dated(mut reply: Response<ReplyBody>, state: &State) -> Response<ReplyBody> {
 /// Answers as faults, latency and rate want it.
 async fn shaped(
     state: &Arc<State>,
+    local: SocketAddr,
     route: Route,
     query: Query,
     parts: Parts,
@@ -85,9 +88,9 @@ async fn shaped(
     if operation.is_upload() {
         inbound.shape(reply_gate.take());
     }
-    let reply = match scripted(fault.as_ref()) {
+    let reply = match scripted(fault.as_ref(), route.dialect) {
         Some(error) => refuse(&error, route.dialect, inbound).await,
-        None => attempt(state, route, query, parts, inbound).await?,
+        None => attempt(state, local, route, query, parts, inbound).await?,
     };
     if fault == Some(FaultAction::LostAnswer) {
         return Err(Dropped);
@@ -102,13 +105,14 @@ async fn shaped(
 /// The verb's reply, or its refusal.
 async fn attempt(
     state: &Arc<State>,
+    local: SocketAddr,
     route: Route,
     query: Query,
     parts: Parts,
     inbound: &mut Inbound,
 ) -> Result<Response<ReplyBody>, Dropped> {
     let dialect = route.dialect;
-    match carry_out(state, route, query, parts, inbound).await {
+    match carry_out(state, local, route, query, parts, inbound).await {
         Ok(reply) => Ok(reply),
         Err(Failure::Refused(error)) => Ok(refuse(&error, dialect, inbound).await),
         Err(Failure::Broken) => Err(Dropped),
@@ -137,7 +141,7 @@ fn complete_host(parts: &mut Parts, port: u16) {
     }
 }
 
-fn scripted(fault: Option<&FaultAction>) -> Option<ApiError> {
+fn scripted(fault: Option<&FaultAction>, dialect: Dialect) -> Option<ApiError> {
     let Some(FaultAction::Status {
         code,
         reason,
@@ -149,7 +153,7 @@ fn scripted(fault: Option<&FaultAction>) -> Option<ApiError> {
     let status = StatusCode::from_u16(*code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let reason = reason
         .clone()
-        .unwrap_or_else(|| usual_reason(*code).to_owned());
+        .unwrap_or_else(|| usual_reason(dialect, *code).to_owned());
     let error = ApiError::new(
         Kind::Scripted { status, reason },
         "A fault rule answered this request.",
@@ -160,8 +164,27 @@ fn scripted(fault: Option<&FaultAction>) -> Option<ApiError> {
     })
 }
 
-/// What GCS says with a status when nothing more is known.
-fn usual_reason(code: u16) -> &'static str {
+/// What an API says with a status when nothing more is known.
+fn usual_reason(dialect: Dialect, code: u16) -> &'static str {
+    match dialect {
+        Dialect::Json | Dialect::Text | Dialect::Xml => usual_storage_reason(code),
+        Dialect::Iam => canonical(code),
+        Dialect::OAuth => usual_oauth_error(code),
+    }
+}
+
+fn usual_oauth_error(code: u16) -> &'static str {
+    match code {
+        401 => "invalid_client",
+        403 => "access_denied",
+        429 => "quota_exceeded",
+        503 => "temporarily_unavailable",
+        400..=499 => "invalid_request",
+        _ => "internal_failure",
+    }
+}
+
+fn usual_storage_reason(code: u16) -> &'static str {
     match code {
         400 => "invalid",
         401 => "authError",
@@ -180,34 +203,28 @@ fn usual_reason(code: u16) -> &'static str {
 
 async fn carry_out(
     state: &Arc<State>,
+    local: SocketAddr,
     route: Route,
     query: Query,
     parts: Parts,
     inbound: &mut Inbound,
 ) -> Outcome {
     match route.operation {
-        Operation::StsToken => exchange(state, &parts, inbound).await,
-        Operation::Metadata => Ok(metadata::answer(state, &parts)),
+        Operation::StsToken => sts::answer(state, &parts, inbound).await,
+        Operation::OauthToken => oauth::login::answer(state, &parts, inbound).await,
+        Operation::GenerateAccessToken => {
+            let Place::ServiceAccount(account) = &route.place else {
+                return Err(ApiError::new(Kind::NothingHere, "Not Found").into());
+            };
+            iam::generate_access_token(state, account, &parts, inbound).await
+        }
+        Operation::Metadata => Ok(metadata::answer(state, local, &parts)),
         Operation::Batch => batch::answer(state, &parts, inbound).await,
         _ => {
             let call = Call::new(Arc::clone(state), route, query, parts)?;
             storage(&call, inbound).await
         }
     }
-}
-
-async fn exchange(state: &State, parts: &Parts, inbound: &mut Inbound) -> Outcome {
-    let body = inbound.collect_small().await?;
-    let proved = state
-        .sts
-        .prove(&state.signer, &state.clock, &parts.headers, &body);
-    Ok(match proved {
-        Ok(principal) => {
-            state.tally.exchanged();
-            sts::grant(&state.access, &state.signer, principal)
-        }
-        Err(refusal) => refusal.reply(),
-    })
 }
 
 /// A call of the storage API.
@@ -240,6 +257,8 @@ pub(crate) async fn storage(call: &Call, inbound: &mut Inbound) -> Outcome {
         Operation::ObjectsMove => json::relocate::relocate(call),
         Operation::Batch
         | Operation::StsToken
+        | Operation::OauthToken
+        | Operation::GenerateAccessToken
         | Operation::Metadata
         | Operation::Admin
         | Operation::Unknown => Err(ApiError::new(Kind::NothingHere, "Not Found").into()),

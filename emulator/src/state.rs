@@ -3,12 +3,20 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::access::Access;
+use http::{HeaderMap, header};
+
+use crate::access::{Access, Caller};
+use crate::accounts::Accounts;
+use crate::assertion::Statement;
 use crate::clock::Clock;
 use crate::config::{Auth, Config};
 use crate::counters::Tally;
+use crate::error::ApiError;
 use crate::fault::Faults;
 use crate::jwt::Signer;
+use crate::metadata::Flavors;
+use crate::oauth::login::Logins;
+use crate::principal::Principal;
 use crate::shape::Shape;
 use crate::store::Store;
 use crate::sts::Sts;
@@ -31,6 +39,9 @@ pub(crate) struct State {
     pub(crate) sessions: Sessions,
     pub(crate) access: Access,
     pub(crate) sts: Sts,
+    pub(crate) accounts: Accounts,
+    pub(crate) logins: Logins,
+    pub(crate) metadata: Flavors,
     pub(crate) signer: Signer,
     pub(crate) shape: Shape,
     pub(crate) faults: Faults,
@@ -50,6 +61,9 @@ impl State {
                 config.access_token_ttl,
             ),
             sts: Sts::new(&config.providers),
+            accounts: Accounts::default(),
+            logins: Logins::default(),
+            metadata: Flavors::new(config.metadata.clone()),
             signer: Signer::generate(),
             shape: Shape::new(config.latency, config.stream_rate),
             faults: Faults::default(),
@@ -62,5 +76,19 @@ impl State {
             },
             clock,
         }
+    }
+
+    /// Who the `Authorization` header says is calling.
+    pub(crate) fn caller(&self, headers: &HeaderMap) -> Result<Caller, ApiError> {
+        self.access
+            .caller(headers, |token| self.self_signed(token, headers))
+    }
+
+    /// The service account whose own signature a token is.
+    fn self_signed(&self, token: &str, headers: &HeaderMap) -> Option<Principal> {
+        let host = headers.get(header::HOST)?.to_str().ok()?;
+        let statement = Statement::verify(token, &self.accounts, self.clock.now()).ok()?;
+        let opens = statement.opens_storage(host);
+        opens.then_some(Principal::ServiceAccount(statement.iss))
     }
 }

@@ -18,7 +18,7 @@ use crate::limit::Limiter;
 use crate::listing::{self, ListQuery, Page};
 use crate::name::{BucketName, ObjectName};
 use crate::object::{Attributes, Object};
-use crate::precondition::Version;
+use crate::precondition::{Preconditions, Version};
 
 /// The live objects of a bucket in the order of their names.
 pub(crate) type Objects = BTreeMap<ObjectName, Arc<Object>>;
@@ -49,6 +49,29 @@ struct Inner {
 pub(crate) struct Draft {
     pub(crate) content: Content,
     pub(crate) attributes: Attributes,
+}
+
+/// Whether an object may take the place of a live one: replacing needs the permission to delete as well, which a
+/// caller who may only create lacks.
+#[derive(Clone, Debug)]
+pub(crate) struct Replacing(pub(crate) Result<(), ApiError>);
+
+/// On what terms an object is put under a name.
+#[derive(Clone, Debug)]
+pub(crate) struct Terms {
+    pub(crate) conditions: Preconditions,
+    pub(crate) replacing: Replacing,
+}
+
+impl Terms {
+    /// Holds the live version against them.
+    pub(crate) fn check(&self, live: Version) -> Result<(), ApiError> {
+        self.conditions.check_write(live)?;
+        if live == Version::default() {
+            return Ok(());
+        }
+        self.replacing.0.clone()
+    }
 }
 
 /// All buckets of one emulator.

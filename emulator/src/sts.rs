@@ -1,134 +1,163 @@
-//! The Security Token Service: `POST /v1/token` exchanges a projected token for an access token (RFC 8693).
+//! The Security Token Service: `POST /v1/token` exchanges a projected token for an access token, and an access token
+//! for one that may do less (RFC 8693).
 //!
 //! Takes the RFC's form encoding and Google's JSON in camel case. The grant type, the token types, the audience,
 //! the issuer, the signature and the times of the subject token are all checked; nothing of the token is echoed.
 
-use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
-use parking_lot::RwLock;
-use serde_json::{Value, json};
+use std::sync::Arc;
+use std::time::Duration;
 
-use crate::access::{Access, Principal};
+use http::request::Parts;
+use http::{HeaderMap, Response, StatusCode};
+use parking_lot::RwLock;
+use serde_json::json;
+
+use crate::access::Bearer;
 use crate::body::ReplyBody;
-use crate::clock::Clock;
+use crate::boundary::Boundary;
+use crate::call::Outcome;
 use crate::cluster;
 use crate::config::Provider;
-use crate::jwt::{Claims, Signer};
+use crate::inbound::Inbound;
+use crate::jwt::Claims;
+use crate::oauth::parameters::Parameters;
+use crate::oauth::{self, Refusal};
+use crate::object::rfc3339_seconds;
+use crate::principal::Principal;
+use crate::state::State;
 
 const EXCHANGE: &str = "urn:ietf:params:oauth:grant-type:token-exchange";
 const ACCESS_TOKEN: &str = "urn:ietf:params:oauth:token-type:access_token";
 const JWT: &str = "urn:ietf:params:oauth:token-type:jwt";
 const ID_TOKEN: &str = "urn:ietf:params:oauth:token-type:id_token";
 
-/// An error of RFC 6749 section 5.2 or RFC 8693 section 2.2.2.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Refusal {
-    error: &'static str,
-    description: String,
+/// Answers `POST /v1/token`.
+pub(crate) async fn answer(state: &State, parts: &Parts, inbound: &mut Inbound) -> Outcome {
+    let body = inbound.collect_small().await?;
+    let granted = exchange(state, &parts.headers, &body);
+    Ok(granted.unwrap_or_else(|refusal| refusal.reply()))
 }
 
-impl Refusal {
-    fn new(error: &'static str, description: impl Into<String>) -> Self {
-        Self {
-            error,
-            description: description.into(),
+fn exchange(
+    state: &State,
+    headers: &HeaderMap,
+    body: &[u8],
+) -> Result<Response<ReplyBody>, Refusal> {
+    let parameters = Parameters::parse(headers, body)?;
+    if parameters.required("grant_type")? != EXCHANGE {
+        return Err(Refusal::new(
+            "unsupported_grant_type",
+            "The grant type must be token-exchange.",
+        ));
+    }
+    if parameters.required("requested_token_type")? != ACCESS_TOKEN {
+        return Err(Refusal::request(
+            "The requested token type must be access_token.",
+        ));
+    }
+    let granted = match parameters.required("subject_token_type")? {
+        ACCESS_TOKEN => downscope(state, &parameters)?,
+        JWT | ID_TOKEN => federate(state, &parameters)?,
+        _ => {
+            let message = "The subject token type must be jwt, id_token or access_token.";
+            return Err(Refusal::request(message));
         }
-    }
-
-    fn request(description: impl Into<String>) -> Self {
-        Self::new("invalid_request", description)
-    }
-
-    fn grant(description: impl Into<String>) -> Self {
-        Self::new("invalid_grant", description)
-    }
-
-    fn target() -> Self {
-        Self::new(
-            "invalid_target",
-            "The target service indicated by the \"audience\" parameters is invalid. This might either be because \
-             the pool or provider is disabled or deleted or because it doesn't exist.",
-        )
-    }
-
-    pub(crate) fn reply(&self) -> Response<ReplyBody> {
-        let body = json!({"error": self.error, "error_description": self.description});
-        json_reply(StatusCode::BAD_REQUEST, &body)
-    }
+    };
+    Ok(granted.reply())
 }
 
-/// The parameters of an exchange under their RFC names.
-struct Exchange(Vec<(String, String)>);
+/// What was issued.
+struct Granted {
+    token: String,
+    /// Told to the caller, where Google tells it.
+    expires_in: Option<Duration>,
+}
 
-impl Exchange {
-    fn parse(headers: &HeaderMap, body: &[u8]) -> Result<Self, Refusal> {
-        let content_type = headers
-            .get(header::CONTENT_TYPE)
-            .and_then(|value| value.to_str().ok())
-            .unwrap_or_default();
-        let essence = content_type.split(';').next().unwrap_or_default().trim();
-        match essence {
-            "application/x-www-form-urlencoded" => {
-                Ok(Self(form_urlencoded::parse(body).into_owned().collect()))
-            }
-            "application/json" => Self::parse_json(body),
-            _ => Err(Refusal::request("The content type must be a form or JSON.")),
-        }
-    }
-
-    /// Google's discovery client sends `grantType` for `grant_type`.
-    fn parse_json(body: &[u8]) -> Result<Self, Refusal> {
-        let Ok(Value::Object(entries)) = serde_json::from_slice(body) else {
-            return Err(Refusal::request("The body is not a JSON object."));
-        };
-        let pairs = entries.into_iter().filter_map(|(key, value)| match value {
-            Value::String(text) => Some((snake_case(&key), text)),
-            _ => None,
+impl Granted {
+    fn reply(&self) -> Response<ReplyBody> {
+        let mut body = json!({
+            "access_token": self.token,
+            "issued_token_type": ACCESS_TOKEN,
+            "token_type": "Bearer",
         });
-        Ok(Self(pairs.collect()))
-    }
-
-    fn get(&self, name: &str) -> Option<&str> {
-        let found = self.0.iter().find(|(key, _)| key == name);
-        found
-            .map(|(_, value)| value.as_str())
-            .filter(|value| !value.is_empty())
-    }
-
-    fn required(&self, name: &str) -> Result<&str, Refusal> {
-        self.get(name)
-            .ok_or_else(|| Refusal::request(format!("Missing required parameter: {name}")))
-    }
-
-    fn check_types(&self) -> Result<(), Refusal> {
-        if self.required("grant_type")? != EXCHANGE {
-            return Err(Refusal::new(
-                "unsupported_grant_type",
-                "The grant type must be token-exchange.",
-            ));
+        if let Some(life) = self.expires_in {
+            body["expires_in"] = life.as_secs().into();
         }
-        if self.required("requested_token_type")? != ACCESS_TOKEN {
-            return Err(Refusal::request(
-                "The requested token type must be access_token.",
-            ));
-        }
-        if ![JWT, ID_TOKEN].contains(&self.required("subject_token_type")?) {
-            return Err(Refusal::request(
-                "The subject token type must be jwt or id_token.",
-            ));
-        }
-        Ok(())
+        oauth::reply(StatusCode::OK, &body)
     }
 }
 
-fn snake_case(camel: &str) -> String {
-    let mut snake = String::new();
-    for c in camel.chars() {
-        if c.is_ascii_uppercase() {
-            snake.push('_');
-        }
-        snake.push(c.to_ascii_lowercase());
+fn boundary(parameters: &Parameters) -> Result<Option<Arc<Boundary>>, Refusal> {
+    let Some(options) = parameters.get("options") else {
+        return Ok(None);
+    };
+    let boundary = Boundary::parse(options).map_err(|error| Refusal::request(error.to_string()))?;
+    Ok(boundary.map(Arc::new))
+}
+
+/// A subject token of an issuer that is trusted becomes an access token.
+fn federate(state: &State, parameters: &Parameters) -> Result<Granted, Refusal> {
+    let principal = prove(state, parameters)?;
+    let bearer = Bearer {
+        principal,
+        boundary: boundary(parameters)?,
+    };
+    let token = format!("ya29.d.{}", state.signer.nonce());
+    let life = state.access.token_ttl();
+    state.access.issue(&token, bearer, life);
+    state.tally.exchanged();
+    Ok(Granted {
+        token,
+        expires_in: Some(life),
+    })
+}
+
+/// An access token becomes one of the same principal and the same end, inside a boundary.
+fn downscope(state: &State, parameters: &Parameters) -> Result<Granted, Refusal> {
+    let subject_token = parameters.required("subject_token")?;
+    let boundary = boundary(parameters)?.ok_or_else(|| {
+        Refusal::request(
+            "Missing required parameter: options. An access token is exchanged only for one inside the \
+             `accessBoundary` that the options hold.",
+        )
+    })?;
+    let (whole, expires) = state.access.issued(subject_token).ok_or_else(|| {
+        Refusal::grant("The subject token is not an access token that is valid here.")
+    })?;
+    if whole.boundary.is_some() {
+        let message = "The subject token has an access boundary already, and cannot get another.";
+        return Err(Refusal::grant(message));
     }
-    snake
+    // Google tells the end only where the subject is a service account's token; others keep that of the subject.
+    let is_account = matches!(
+        whole.principal,
+        Principal::ServiceAccount(_) | Principal::Node
+    );
+    let life = expires.saturating_sub(state.clock.now());
+    let token = format!("ya29.dr.{}", state.signer.nonce());
+    let bearer = Bearer {
+        boundary: Some(boundary),
+        ..whole
+    };
+    state.access.issue_until(&token, bearer, expires);
+    state.tally.exchanged();
+    state.tally.downscoped();
+    Ok(Granted {
+        token,
+        expires_in: is_account.then_some(life),
+    })
+}
+
+/// The identity that an exchange proves.
+fn prove(state: &State, parameters: &Parameters) -> Result<Principal, Refusal> {
+    let target = state.sts.target(parameters.required("audience")?)?;
+    let subject_token = parameters.required("subject_token")?;
+    let claims = state
+        .signer
+        .verify(subject_token)
+        .map_err(|error| Refusal::grant(error.to_string()))?;
+    check_claims(&claims, &target, state.clock.now().as_secs())?;
+    target.principal(&claims)
 }
 
 /// Whom the audience of an exchange leads to.
@@ -171,7 +200,7 @@ impl Target {
             }),
             Self::Provider(provider) => Ok(Principal::Workload {
                 pool: pool_of(&provider.name)
-                    .ok_or_else(Refusal::target)?
+                    .ok_or_else(unknown_target)?
                     .to_owned(),
                 subject: claims.sub.clone(),
             }),
@@ -232,7 +261,7 @@ impl Sts {
                 pool: pool.to_owned(),
                 issuer: issuer.to_owned(),
             };
-            return known.then_some(target).ok_or_else(Refusal::target);
+            return known.then_some(target).ok_or_else(unknown_target);
         }
         if !audience.starts_with("//iam.googleapis.com/") {
             return Err(malformed_audience());
@@ -242,27 +271,16 @@ impl Sts {
         found
             .cloned()
             .map(Target::Provider)
-            .ok_or_else(Refusal::target)
+            .ok_or_else(unknown_target)
     }
+}
 
-    /// The identity that an exchange proves.
-    pub(crate) fn prove(
-        &self,
-        signer: &Signer,
-        clock: &Clock,
-        headers: &HeaderMap,
-        body: &[u8],
-    ) -> Result<Principal, Refusal> {
-        let exchange = Exchange::parse(headers, body)?;
-        exchange.check_types()?;
-        let target = self.target(exchange.required("audience")?)?;
-        let subject_token = exchange.required("subject_token")?;
-        let claims = signer
-            .verify(subject_token)
-            .map_err(|error| Refusal::grant(error.to_string()))?;
-        check_claims(&claims, &target, clock.now().as_secs())?;
-        target.principal(&claims)
-    }
+fn unknown_target() -> Refusal {
+    Refusal::new(
+        "invalid_target",
+        "The target service indicated by the \"audience\" parameters is invalid. This might either be because \
+         the pool or provider is disabled or deleted or because it doesn't exist.",
+    )
 }
 
 fn malformed_audience() -> Refusal {
@@ -287,58 +305,57 @@ fn check_claims(claims: &Claims, target: &Target, now: u64) -> Result<(), Refusa
     if claims.exp <= now {
         return Err(Refusal::grant(format!(
             "The subject token expired at {}.",
-            claims.exp
+            rfc3339_seconds(Duration::from_secs(claims.exp))
         )));
     }
     if claims.nbf > now {
         return Err(Refusal::grant(format!(
             "The subject token is not valid before {}.",
-            claims.nbf
+            rfc3339_seconds(Duration::from_secs(claims.nbf))
         )));
     }
     Ok(())
 }
 
-/// Issues an access token for what was proved.
-pub(crate) fn grant(access: &Access, signer: &Signer, principal: Principal) -> Response<ReplyBody> {
-    let token = format!("ya29.d.{}", signer.nonce());
-    let ttl = access.token_ttl();
-    access.issue(&token, principal, ttl);
-    let body = json!({
-        "access_token": token,
-        "issued_token_type": ACCESS_TOKEN,
-        "token_type": "Bearer",
-        "expires_in": ttl.as_secs(),
-    });
-    json_reply(StatusCode::OK, &body)
-}
-
-fn json_reply(status: StatusCode, body: &Value) -> Response<ReplyBody> {
-    let mut reply = Response::new(ReplyBody::full(body.to_string()));
-    *reply.status_mut() = status;
-    let content_type = HeaderValue::from_static("application/json; charset=UTF-8");
-    reply
-        .headers_mut()
-        .insert(header::CONTENT_TYPE, content_type);
-    reply
-        .headers_mut()
-        .insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    reply
-}
-
 #[cfg(test)]
 mod tests {
+    use http::{HeaderValue, header};
+    use proptest::prelude::*;
+
     use super::*;
+    use crate::config::Config;
+
+    fn form(fields: &[(&str, &str)]) -> String {
+        form_urlencoded::Serializer::new(String::new())
+            .extend_pairs(fields)
+            .finish()
+    }
 
     #[test]
-    fn camel_case_names_are_the_rfcs() {
-        for (camel, snake) in [
-            ("grantType", "grant_type"),
-            ("subjectTokenType", "subject_token_type"),
-            ("scope", "scope"),
-        ] {
-            assert_eq!(snake_case(camel), snake);
-        }
+    fn no_request_is_a_panic_or_leads_to_a_token() {
+        let state = State::new(&Config::default());
+        let kinds = ["application/x-www-form-urlencoded", "application/json"];
+        let token = "\\PC{0,60}|[a-zA-Z0-9_-]{0,9}(\\.[a-zA-Z0-9_-]{0,9}){2}";
+        let json = "\\PC{0,60}|[{}\\[\\]\":,a-zA-Z%0-9]{0,60}";
+        proptest!(|(raw in json, token in token, options in json, known in any::<bool>())| {
+            let kind = if known { ACCESS_TOKEN } else { JWT };
+            let body = form(&[
+                ("grant_type", EXCHANGE),
+                ("requested_token_type", ACCESS_TOKEN),
+                ("subject_token_type", kind),
+                ("audience", cluster::PROVIDER),
+                ("subject_token", &token),
+                ("options", &options),
+            ]);
+            for kind in kinds {
+                let kind = HeaderValue::from_static(kind);
+                let headers = HeaderMap::from_iter([(header::CONTENT_TYPE, kind)]);
+                for body in [&raw, &body] {
+                    prop_assert!(exchange(&state, &headers, body.as_bytes()).is_err());
+                }
+            }
+        });
+        assert_eq!(state.tally.read().exchanges, 0);
     }
 
     #[test]

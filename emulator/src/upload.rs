@@ -14,7 +14,6 @@ use bytes::Bytes;
 use http::{HeaderMap, header};
 use serde_json::{Map, Value};
 
-use crate::access::Permission;
 use crate::call::{Call, Outcome};
 use crate::content::Content;
 use crate::error::{ApiError, Failure, Kind};
@@ -24,7 +23,8 @@ use crate::name::{BucketName, ObjectName};
 use crate::object::{Attributes, Object};
 use crate::operation::Operation;
 use crate::precondition::{Preconditions, Version};
-use crate::store::Draft;
+use crate::role::{Permission, Resource};
+use crate::store::{Draft, Terms};
 
 /// `objects.insert` in one request.
 pub(crate) async fn insert(call: &Call, inbound: &mut Inbound) -> Outcome {
@@ -160,7 +160,7 @@ fn parse_md5(text: &str) -> Result<[u8; 16], ApiError> {
 pub(crate) struct Upload {
     pub(crate) bucket: BucketName,
     pub(crate) name: ObjectName,
-    pub(crate) conditions: Preconditions,
+    pub(crate) terms: Terms,
     pub(crate) attributes: Attributes,
     pub(crate) expected: Expected,
 }
@@ -173,12 +173,13 @@ impl Upload {
         resource: &Map<String, Value>,
         content_type: Option<&str>,
     ) -> Result<Self, ApiError> {
-        let bucket = call.bucket(Permission::Create)?;
+        let bucket = call.bucket_unguarded()?;
         let name = call
             .query
             .filled("name")
             .or_else(|| resource.get("name").and_then(Value::as_str))
             .ok_or_else(|| ApiError::new(Kind::MissingParameter, "Required"))?;
+        call.permit(&bucket, Permission::Create, Resource::Object(name))?;
         let mut attributes = Attributes::from_resource(resource)?;
         let content_type = content_type.unwrap_or("application/octet-stream");
         attributes
@@ -189,22 +190,25 @@ impl Upload {
         }
         let claimed = Expected::from_resource(resource)?;
         Ok(Self {
+            terms: Terms {
+                conditions: Preconditions::target(&call.query)?,
+                replacing: call.replacing(&bucket, name),
+            },
             bucket,
             name: ObjectName::parse(name)?,
-            conditions: Preconditions::target(&call.query)?,
             attributes,
             expected: claimed.and(Expected::from_headers(&call.headers)?),
         })
     }
 
-    /// Checks the preconditions against the live version as it is now.
+    /// Checks the terms against the live version as it is now.
     pub(crate) fn check(&self, call: &Call) -> Result<(), ApiError> {
         let live = match call.state.store.find(&self.bucket, &self.name, None) {
             Ok(object) => object.version(),
             Err(error) if error.kind == Kind::ObjectNotFound => Version::default(),
             Err(error) => return Err(error),
         };
-        self.conditions.check_write(live)
+        self.terms.check(live)
     }
 
     /// Makes the content an object version, if checksums and preconditions hold.
@@ -216,7 +220,7 @@ impl Upload {
         };
         call.state
             .store
-            .insert(&self.bucket, &self.name, self.conditions, draft)
+            .insert(&self.bucket, &self.name, &self.terms, draft)
     }
 }
 

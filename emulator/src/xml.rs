@@ -2,7 +2,6 @@
 
 use http::{HeaderValue, Response, StatusCode, header};
 
-use crate::access::Permission;
 use crate::body::ReplyBody;
 use crate::call::{Call, Outcome};
 use crate::error::{ApiError, Kind};
@@ -11,6 +10,8 @@ use crate::json::{delete, get};
 use crate::object::Attributes;
 use crate::operation::Operation;
 use crate::precondition::Preconditions;
+use crate::role::Permission;
+use crate::store::Terms;
 use crate::{download, upload};
 
 pub(crate) async fn answer(call: &Call, inbound: &mut Inbound) -> Outcome {
@@ -34,11 +35,14 @@ fn read(call: &Call) -> Outcome {
 
 async fn put(call: &Call, inbound: &mut Inbound) -> Outcome {
     let (bucket, name) = call.object(Permission::Create)?;
-    let conditions = Preconditions::headers(&call.headers)?;
+    let terms = Terms {
+        conditions: Preconditions::headers(&call.headers)?,
+        replacing: call.replacing(&bucket, name.as_str()),
+    };
     let upload = upload::Upload {
         bucket,
         name,
-        conditions,
+        terms,
         attributes: attributes(call),
         expected: upload::Expected::from_headers(&call.headers)?,
     };

@@ -1,11 +1,11 @@
 //! `objects.patch` and `objects.update`: metadata alone.
 
-use crate::access::Permission;
 use crate::call::{Call, Outcome};
 use crate::inbound::Inbound;
 use crate::mutation::Amendment;
 use crate::object::parse_resource;
 use crate::precondition::Preconditions;
+use crate::role::Permission;
 
 pub(crate) async fn patch(call: &Call, inbound: &mut Inbound) -> Outcome {
     let body = inbound.collect_small().await?;

@@ -3,19 +3,21 @@
 use http::StatusCode;
 use serde_json::{Value, json};
 
-use crate::access::{Caller, Permission, Principal, Role};
+use crate::access::{Bearer, Caller};
 use crate::call::{Call, Outcome, empty};
 use crate::error::{ApiError, Kind};
 use crate::inbound::Inbound;
 use crate::name::BucketName;
 use crate::object::parse_resource;
 use crate::resource;
+use crate::role::{Permission, Role};
 
 /// The buckets that the caller has a role on.
 pub(crate) fn list(call: &Call) -> Outcome {
     if call.caller == Caller::Anonymous {
         return Err(ApiError::new(Kind::Anonymous, "Anonymous caller cannot list buckets.").into());
     }
+    refuse_bounded(call, "storage.buckets.list")?;
     let prefix = call.query.text("prefix").unwrap_or_default();
     let buckets = call.state.store.buckets();
     let visible = buckets.iter().filter(|info| {
@@ -27,14 +29,35 @@ pub(crate) fn list(call: &Call) -> Outcome {
     call.json(&json!({"kind": "storage#buckets", "items": items}))
 }
 
-/// Any workload may create a bucket and administers its objects then.
+/// What is asked of the project and not of a bucket is outside every access boundary.
+fn refuse_bounded(call: &Call, permission: &str) -> Result<(), ApiError> {
+    let Caller::Known(Bearer {
+        principal,
+        boundary: Some(_),
+    }) = &call.caller
+    else {
+        return Ok(());
+    };
+    Err(ApiError::new(
+        Kind::Forbidden,
+        format!(
+            "{principal} does not have {permission} access to the Google Cloud project. Permission '{permission}' \
+             denied on resource (or it may not exist). The access boundary of the token leaves it out."
+        ),
+    ))
+}
+
+/// Anybody who is known, but for the node, may create a bucket and administers it then.
 pub(crate) async fn insert(call: &Call, inbound: &mut Inbound) -> Outcome {
+    refuse_bounded(call, "storage.buckets.create")?;
     let owner = match &call.caller {
         Caller::Unchecked => None,
-        Caller::Known(principal @ Principal::Workload { .. }) => Some(principal),
-        Caller::Known(Principal::Node) => {
-            return Err(ApiError::new(Kind::Forbidden, "The node cannot create buckets.").into());
-        }
+        Caller::Known(bearer) => Some(
+            bearer
+                .principal
+                .member()
+                .ok_or_else(|| ApiError::new(Kind::Forbidden, "The node cannot create buckets."))?,
+        ),
         Caller::Anonymous => {
             return Err(
                 ApiError::new(Kind::Anonymous, "Anonymous caller cannot create buckets.").into(),
@@ -46,11 +69,7 @@ pub(crate) async fn insert(call: &Call, inbound: &mut Inbound) -> Outcome {
     let name = BucketName::parse(name).map_err(ApiError::from)?;
     let info = call.state.store.create_bucket(name)?;
     if let Some(owner) = owner {
-        for role in [Role::ObjectAdmin, Role::BucketReader] {
-            call.state
-                .access
-                .grant(&info.name, &owner.to_string(), role);
-        }
+        call.state.access.grant(&info.name, &owner, Role::Admin);
     }
     call.json(&resource::bucket(&info, &call.host))
 }
@@ -84,15 +103,15 @@ pub(crate) fn test_permissions(call: &Call) -> Outcome {
 }
 
 pub(crate) fn delete(call: &Call) -> Outcome {
-    let bucket = call.bucket(Permission::Delete)?;
+    let bucket = call.bucket(Permission::BucketDelete)?;
     call.state.store.delete_bucket(bucket.as_str())?;
     call.state.access.forget(&bucket);
     Ok(empty(StatusCode::NO_CONTENT))
 }
 
-/// `buckets.getStorageLayout`, which whoever may list the objects may call.
+/// `buckets.getStorageLayout`, which whoever may list the objects under the `prefix` of the query may call.
 pub(crate) fn storage_layout(call: &Call) -> Outcome {
-    let bucket = call.bucket(Permission::List)?;
+    let bucket = call.listing()?;
     let info = call.state.store.bucket(bucket.as_str())?;
     call.json(&resource::storage_layout(&info))
 }

@@ -3,14 +3,15 @@
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use crate::access::Permission;
 use crate::call::{Call, Outcome};
 use crate::error::{ApiError, Kind};
 use crate::inbound::Inbound;
 use crate::mutation::{Compose, ComposeSource};
-use crate::name::ObjectName;
+use crate::name::{BucketName, ObjectName};
 use crate::object::Attributes;
 use crate::precondition::Preconditions;
+use crate::role::{Permission, Resource};
+use crate::store::Terms;
 
 /// GCS composes at most this many sources at a time.
 const MAX_SOURCES: usize = 32;
@@ -78,18 +79,34 @@ impl Source {
 
 pub(crate) async fn compose(call: &Call, inbound: &mut Inbound) -> Outcome {
     let (bucket, name) = call.object(Permission::Create)?;
-    let conditions = Preconditions::target(&call.query)?;
+    let terms = Terms {
+        conditions: Preconditions::target(&call.query)?,
+        replacing: call.replacing(&bucket, name.as_str()),
+    };
     let body = inbound.collect_small().await?;
     let body: Body = serde_json::from_slice(&body)
         .map_err(|_| ApiError::new(Kind::Unparsable, "Parse Error"))?;
+    permit_sources(call, &bucket, &body)?;
     let request = Compose {
         sources: parse_sources(&body.source_objects)?,
         attributes: Attributes::from_resource(&body.destination)?,
-        conditions,
+        terms,
         delete_sources: body.delete_source_objects,
     };
     let object = call.state.store.compose(&bucket, &name, request)?;
     call.object_json(&object)
+}
+
+/// A source is read, and deleted where that is asked.
+fn permit_sources(call: &Call, bucket: &BucketName, body: &Body) -> Result<(), ApiError> {
+    for source in body.source_objects.iter().take(MAX_SOURCES) {
+        let resource = Resource::Object(&source.name);
+        call.permit(bucket, Permission::Get, resource)?;
+        if body.delete_source_objects {
+            call.permit(bucket, Permission::Delete, resource)?;
+        }
+    }
+    Ok(())
 }
 
 fn parse_sources(sources: &[Source]) -> Result<Vec<ComposeSource>, ApiError> {

@@ -9,14 +9,14 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64;
 use serde::Serialize;
 
-use crate::access::Permission;
 use crate::call::{Call, Outcome};
 use crate::error::{ApiError, Failure};
 use crate::inbound::Inbound;
 use crate::object::{Attributes, Object, parse_resource};
 use crate::precondition::Preconditions;
 use crate::resource::ObjectResource;
-use crate::store::Draft;
+use crate::role::Permission;
+use crate::store::{Draft, Terms};
 
 /// `maxBytesRewrittenPerCall` counts in these.
 const REWRITE_UNIT: u64 = 1 << 20;
@@ -84,12 +84,15 @@ async fn prepare(call: &Call, inbound: &mut Inbound) -> Result<(Arc<Object>, Att
 
 fn publish(call: &Call, source: &Object, attributes: Attributes) -> Result<Arc<Object>, ApiError> {
     let (bucket, name) = call.destination(Permission::Create)?;
-    let conditions = Preconditions::target(&call.query)?;
+    let terms = Terms {
+        conditions: Preconditions::target(&call.query)?,
+        replacing: call.replacing(&bucket, name.as_str()),
+    };
     let draft = Draft {
         content: source.content.clone(),
         attributes,
     };
-    call.state.store.insert(&bucket, &name, conditions, draft)
+    call.state.store.insert(&bucket, &name, &terms, draft)
 }
 
 /// Bytes rewritten at the end of this call.

@@ -2,9 +2,9 @@
 
 use http::StatusCode;
 
-use crate::access::Permission;
 use crate::call::{Call, Outcome, empty};
 use crate::precondition::Preconditions;
+use crate::role::Permission;
 
 pub(crate) fn delete(call: &Call) -> Outcome {
     delete_if(call, Preconditions::target(&call.query)?)

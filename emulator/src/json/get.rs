@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use crate::access::Permission;
 use crate::call::{Call, Outcome};
 use crate::download;
 use crate::error::ApiError;
 use crate::object::Object;
 use crate::precondition::Preconditions;
+use crate::role::Permission;
 
 pub(crate) fn get(call: &Call) -> Outcome {
     let object = find(call, Preconditions::target(&call.query)?)?;

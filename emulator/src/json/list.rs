@@ -2,7 +2,6 @@
 
 use serde::Serialize;
 
-use crate::access::Permission;
 use crate::call::{Call, Outcome};
 use crate::listing::ListQuery;
 use crate::resource::ObjectResource;
@@ -20,7 +19,7 @@ struct ObjectList<'a> {
 }
 
 pub(crate) fn list(call: &Call) -> Outcome {
-    let bucket = call.bucket(Permission::List)?;
+    let bucket = call.listing()?;
     let query = ListQuery::parse(&call.query)?;
     let page = call.state.store.list(&bucket, &query)?;
     let resources = page

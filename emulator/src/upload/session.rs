@@ -285,13 +285,17 @@ mod tests {
     use crate::name::{BucketName, ObjectName};
     use crate::object::Attributes;
     use crate::precondition::Preconditions;
+    use crate::store::{Replacing, Terms};
     use crate::upload::Expected;
 
     fn upload() -> Upload {
         Upload {
             bucket: BucketName::parse("bucket").unwrap(),
             name: ObjectName::parse("name").unwrap(),
-            conditions: Preconditions::default(),
+            terms: Terms {
+                conditions: Preconditions::default(),
+                replacing: Replacing(Ok(())),
+            },
             attributes: Attributes::default(),
             expected: Expected::default(),
         }

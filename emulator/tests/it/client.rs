@@ -1,6 +1,7 @@
 //! A bare HTTP client over hyper: one connection a request, nothing hidden.
 
 use std::collections::HashMap;
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -129,13 +130,17 @@ impl Bench {
 
     /// The answer, or the error of a connection that gave none.
     pub(crate) async fn send(&self, ask: Ask) -> Result<Answer, hyper::Error> {
-        timeout(DEADLINE, self.exchange(ask))
+        self.send_to(self.emulator.local_addrs()[0], ask).await
+    }
+
+    /// As [`Self::send`], to one of the addresses.
+    pub(crate) async fn send_to(&self, addr: SocketAddr, ask: Ask) -> Result<Answer, hyper::Error> {
+        timeout(DEADLINE, Self::exchange(addr, ask))
             .await
             .expect("the answer is due")
     }
 
-    async fn exchange(&self, ask: Ask) -> Result<Answer, hyper::Error> {
-        let addr = self.emulator.local_addrs()[0];
+    async fn exchange(addr: SocketAddr, ask: Ask) -> Result<Answer, hyper::Error> {
         let stream = TcpStream::connect(addr).await.unwrap();
         let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
         let connection = tokio::spawn(connection);
