@@ -21,7 +21,7 @@ pub enum Invocation {
 }
 
 /// The settings of one invocation, every one of the role's in its accepted form.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Settings {
     values: HashMap<&'static str, (Vec<Value>, Origin)>,
     /// Arguments that are no flags.
@@ -338,6 +338,42 @@ impl Settings {
             } else {
                 wrong.push(format!("-o {name} is neither a mount option nor a flag"));
             }
+        }
+    }
+
+    /// These settings with `options`, written as `-o` has them, in place of the same ones here. Only flags of `group` are
+    /// options. `at` is where they stand, for the sentence about a wrong one.
+    ///
+    /// # Errors
+    /// [`Exit::Usage`], naming every option and value that is wrong.
+    pub fn with_options(
+        &self,
+        role: Role,
+        group: params::Group,
+        options: &str,
+        at: &str,
+    ) -> Result<Self, Failure> {
+        let mut given: HashMap<&'static str, Vec<String>> = HashMap::new();
+        let mut wrong = Vec::new();
+        for word in options.split(',').filter(|word| !word.is_empty()) {
+            let (name, value) = word.split_once('=').unwrap_or((word, "true"));
+            match params::find(role, name).filter(|param| param.group == group) {
+                Some(param) => given.entry(param.flag).or_default().push(value.to_owned()),
+                None => wrong.push(format!("{name} is not a flag that can stand there")),
+            }
+        }
+        let mut settings = self.clone();
+        for param in params::of(role) {
+            if let Some(texts) = given.remove(param.flag) {
+                settings.store(param, &texts, Origin::Flag, &mut wrong);
+            }
+        }
+        match wrong.as_slice() {
+            [] => Ok(settings),
+            wrong => Err(Failure::new(
+                Exit::Usage,
+                format!("{at}: {}", wrong.join("; ")),
+            )),
         }
     }
 

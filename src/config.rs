@@ -9,9 +9,6 @@ use crate::cli::Settings;
 use crate::exit::{Exit, Failure};
 use crate::identity::{self, Identity};
 
-/// Google's own endpoint.
-const GOOGLE: &str = "https://storage.googleapis.com";
-
 /// One mount.
 #[derive(Debug)]
 pub struct MountConfig {
@@ -102,6 +99,10 @@ impl MountConfig {
         let bucket = BucketName::parse(bucket)
             .map_err(|why| usage(format!("{bucket:?} is not a bucket name: {why}")))?;
         let identity = identity::choose(settings, Path::exists, |name| std::env::var(name).ok())?;
+        let endpoint = match settings.text("custom-endpoint") {
+            Some(url) => url.to_owned(),
+            None => format!("https://storage.{}", identity.universe),
+        };
         let id = |flag| settings.number(flag).and_then(|n| u32::try_from(n).ok());
         let mode = |flag, default| {
             settings
@@ -116,10 +117,7 @@ impl MountConfig {
             bucket,
             dir,
             identity,
-            endpoint: settings
-                .text("custom-endpoint")
-                .unwrap_or(GOOGLE)
-                .to_owned(),
+            endpoint,
             billing_project: settings.text("billing-project").map(Into::into),
             retry: settings.duration("mount-retry-timeout"),
             options: settings.mount_options.clone(),

@@ -9,7 +9,7 @@ use std::time::Instant;
 use crate::cli::Settings;
 use crate::config::MountConfig;
 use crate::exit::{Exit, Failure};
-use crate::identity::{self, Identity};
+use crate::identity::{self, Identity, Source};
 use crate::{lifecycle, wire};
 use checks::Verdict;
 use report::Report;
@@ -70,12 +70,14 @@ async fn walk_identity(identity: &Identity, report: &mut Report) -> Result<wire:
         identity.to_string(),
         Instant::now(),
     );
-    if let Identity::Projected(token, _) = identity {
-        report.step("token file", checks::token_file(token)).await;
+    if let Source::Projected { path, .. } = &identity.source {
+        report.step("token file", checks::token_file(path)).await;
     }
     let access = wire::access(identity)?;
     if let Some(broker) = &access.broker {
-        report.step("exchange", checks::exchange(broker)).await;
+        report
+            .step("exchange", checks::exchange(&access, broker))
+            .await;
         report
             .step("principal", async { checks::principal(broker) })
             .await;

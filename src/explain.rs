@@ -27,11 +27,10 @@ pub fn identity(error: &auth::Error) -> Failure {
 pub fn bucket(error: &gcs::Error, bucket: &gcs::BucketName, endpoint: &str, who: &str) -> Failure {
     let message = &error.message;
     if error.cause == Some(gcs::error::Cause::Credentials) {
-        // Our own broker was asked before and told its own story; these are the library's.
+        // The source said why, and is named in that.
         return Failure::new(
             Exit::NoToken,
-            "no application default credentials can be used (no GOOGLE_APPLICATION_CREDENTIALS, no gcloud login, no answer of a metadata server): \
-             run `gcloud auth application-default login`, or give --token-file or --anonymous-access",
+            format!("there is no token to ask for bucket {bucket} with: {message}"),
         );
     }
     match error.kind {

@@ -3,49 +3,65 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+use gcsmount_auth::application_default::{ApplicationDefault, VARIABLE};
+use gcsmount_auth::boundary::Access;
+use gcsmount_auth::{
+    Audience, Boundary, Endpoint, Impersonate, Metadata, Steps, TokenUrl, Universe, Whose,
+};
+
 use crate::cli::{Origin, Settings};
 use crate::exit::{Exit, Failure};
 
 /// Where the GCS FUSE CSI driver's webhook projects the token of a pod with `hostNetwork: true`.
 pub const PROJECTED_TOKEN: &str = "/gcsfuse-sa-token/token";
 
+/// Who we are, and what becomes of the token before it is used.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Identity {
+    /// Where the identity comes from.
+    pub source: Source,
+    /// Why from there.
+    pub why: Reason,
+    /// The domain that Google's services are below.
+    pub universe: Universe,
+    /// What follows an exchange, and the token service.
+    pub steps: Steps,
+    /// Hosts outside the universe that a credential file may have tokens sent to: those that flags name.
+    pub trusted_hosts: Vec<String>,
+}
+
 /// The source of identity.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Identity {
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Source {
     /// None: requests carry no token.
-    Anonymous(Reason),
-    /// A projected service-account token, exchanged at STS.
-    Projected(Projected, Reason),
+    Anonymous,
+    /// A projected service-account token, exchanged at the token service.
+    Projected {
+        /// The file.
+        path: PathBuf,
+        /// How the audience of the exchange is found.
+        audience: Audience,
+    },
     /// A credential file: service account, user or external account.
-    CredentialFile(PathBuf, Reason),
-    /// Access tokens from somebody else's broker; whether they are kept until they expire.
+    CredentialFile(PathBuf),
+    /// Access tokens from somebody else's broker.
     TokenUrl {
         /// Where to ask.
-        url: String,
+        url: TokenUrl,
         /// Whether a token is kept until it expires.
         reuse: bool,
     },
-    /// Application default credentials, through Google's library.
-    ApplicationDefault(Reason),
-}
-
-/// A projected token and how to exchange it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Projected {
-    /// The file.
-    pub path: PathBuf,
-    /// Base URL of STS.
-    pub sts: String,
-    /// Pool, where the user named it; else it is read from the token.
-    pub pool: Option<String>,
-    /// Provider, where the user named it; else it is read from the token.
-    pub provider: Option<String>,
-    /// Google service account to act as.
-    pub impersonate: Option<String>,
+    /// A metadata server.
+    Metadata {
+        /// `HOST` or `HOST:PORT`.
+        host: String,
+        /// Whom it must answer for; `None`: whomever its first token is for.
+        whose: Option<Whose>,
+    },
 }
 
 /// Why this source and no other.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Reason {
     /// A flag said so.
     Flag(&'static str),
@@ -53,6 +69,8 @@ pub enum Reason {
     Environment(&'static str),
     /// The volume is there.
     VolumePresent,
+    /// Somebody has logged in with gcloud.
+    Login,
     /// Nothing else was named or found.
     NothingElse,
 }
@@ -63,8 +81,9 @@ impl fmt::Display for Reason {
             Self::Flag(flag) => write!(f, "--{flag} is given"),
             Self::Environment(name) => write!(f, "{name} is set"),
             Self::VolumePresent => f.write_str("the projected volume is present"),
+            Self::Login => f.write_str("it is gcloud's application default login"),
             Self::NothingElse => {
-                f.write_str("no identity was named and no projected volume is present")
+                f.write_str("no identity was named and no projected volume or login is present")
             }
         }
     }
@@ -72,44 +91,49 @@ impl fmt::Display for Reason {
 
 impl fmt::Display for Identity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Anonymous(why) => write!(f, "anonymous, since {why}"),
-            Self::Projected(token, why) => {
-                write!(
-                    f,
-                    "projected token {} through {}",
-                    token.path.display(),
-                    token.sts
-                )?;
-                if let Some(account) = &token.impersonate {
-                    write!(f, ", acting as {account}")?;
-                }
-                write!(f, ", since {why}")
+        match &self.source {
+            Source::Anonymous => f.write_str("anonymous"),
+            Source::Projected { path, .. } => {
+                let path = path.display();
+                write!(f, "projected token {path} through {}", self.steps.sts)
             }
-            Self::CredentialFile(path, why) => {
-                write!(f, "credential file {}, since {why}", path.display())
+            Source::CredentialFile(path) => write!(f, "credential file {}", path.display()),
+            // A URL's query may hold a secret, and its `Display` leaves it out.
+            Source::TokenUrl { url, .. } => write!(f, "access tokens of {url}"),
+            Source::Metadata { host, whose } => {
+                let whose = match whose {
+                    Some(Whose::Pod) => "this pod",
+                    Some(Whose::Node) => "this machine",
+                    None => "this pod or machine",
+                };
+                write!(f, "metadata server {host}, for {whose}")
             }
-            // A URL's query may hold a secret.
-            Self::TokenUrl { .. } => write!(
-                f,
-                "access tokens of a token URL, since {}",
-                Reason::Flag("token-url")
-            ),
-            Self::ApplicationDefault(why) => {
-                write!(f, "application default credentials, since {why}")
-            }
+        }?;
+        if let Some(account) = &self.steps.impersonate {
+            write!(f, ", acting as {}", account.address())?;
         }
+        if let Some(boundary) = &self.steps.boundary {
+            write!(f, ", limited to {boundary}")?;
+        }
+        if let Some(universe) = self.universe.unusual() {
+            write!(f, ", in the universe {universe}")?;
+        }
+        write!(f, ", since {}", self.why)
     }
 }
 
 /// The flags that name a source; at most one of them may be given.
-const SOURCES: [&str; 4] = ["token-file", "key-file", "token-url", "anonymous-access"];
-/// The flags that only go with a service-account token.
-const OF_A_TOKEN: [&str; 3] = [
-    "identity-pool",
-    "identity-provider",
-    "impersonate-service-account",
+pub const SOURCES: [&str; 5] = [
+    "token-file",
+    "key-file",
+    "token-url",
+    "metadata-server",
+    "anonymous-access",
 ];
+/// The flags that only go with a service-account token.
+const OF_A_TOKEN: [&str; 2] = ["identity-pool", "identity-provider"];
+/// The flags that need some token to work on.
+const OF_ANY_TOKEN: [&str; 2] = ["impersonate-service-account", "access-boundary"];
 
 /// Chooses the source. `present` tells whether a path exists, `variable` looks up the environment.
 ///
@@ -118,24 +142,39 @@ const OF_A_TOKEN: [&str; 3] = [
 /// gets no identity unless a flag names one, as with Google's own clients: real credentials must not reach an emulator.
 ///
 /// # Errors
-/// [`Exit::Usage`] where flags contradict each other.
+/// [`Exit::Usage`] where flags contradict each other or are wrong.
 pub fn choose(
     settings: &Settings,
     present: impl Fn(&Path) -> bool,
     variable: impl Fn(&str) -> Option<String>,
 ) -> Result<Identity, Failure> {
-    let identity = source(settings, present, variable)?;
-    let needless = OF_A_TOKEN
-        .into_iter()
-        .find(|flag| settings.text(flag).is_some());
-    match (&identity, needless) {
-        (Identity::Projected(..), _) | (_, None) => Ok(identity),
-        (_, Some(flag)) => Err(Failure::new(
-            Exit::Usage,
-            format!(
-                "--{flag} goes with a service-account token, and the identity is {identity}: leave it out, or give --token-file"
-            ),
-        )),
+    let (source, why) = source(settings, present, variable)?;
+    let universe = Universe::parse(settings.text("universe-domain").unwrap_or_default())
+        .map_err(|error| misused("universe-domain", &error))?;
+    let identity = Identity {
+        source,
+        why,
+        steps: steps(settings, &universe)?,
+        universe,
+        trusted_hosts: trusted_hosts(settings),
+    };
+    let given = |flags: &[&'static str]| {
+        flags
+            .iter()
+            .copied()
+            .find(|flag| settings.text(flag).is_some())
+    };
+    let is_projected = matches!(identity.source, Source::Projected { .. });
+    match given(&OF_A_TOKEN).filter(|_| !is_projected) {
+        Some(flag) => Err(usage(format!(
+            "--{flag} goes with a service-account token, and the identity is {identity}: leave it out, or give --token-file"
+        ))),
+        None => match given(&OF_ANY_TOKEN).filter(|_| identity.source == Source::Anonymous) {
+            Some(flag) => Err(usage(format!(
+                "--{flag} needs an identity, and the identity is {identity}: leave it out, or name one with --token-file or --key-file"
+            ))),
+            None => Ok(identity),
+        },
     }
 }
 
@@ -143,63 +182,147 @@ fn source(
     settings: &Settings,
     present: impl Fn(&Path) -> bool,
     variable: impl Fn(&str) -> Option<String>,
-) -> Result<Identity, Failure> {
-    const FILE: &str = "GOOGLE_APPLICATION_CREDENTIALS";
+) -> Result<(Source, Reason), Failure> {
     let named: Vec<&'static str> = SOURCES
         .into_iter()
         .filter(|flag| settings.names_something(flag))
         .collect();
-    if let [first, second, ..] = named.as_slice() {
-        return Err(Failure::new(
-            Exit::Usage,
-            format!("--{first} and --{second} exclude each other: leave one of them out"),
-        ));
-    }
-    if let Some(path) = settings.path("token-file") {
-        return Ok(projected(settings, path, Reason::Flag("token-file")));
-    }
-    if let Some(path) = settings.path("key-file") {
-        return Ok(Identity::CredentialFile(
-            path.into(),
-            Reason::Flag("key-file"),
-        ));
-    }
-    if let Some(url) = settings.text("token-url") {
-        let reuse = settings.switch("reuse-token-from-url");
-        return Ok(Identity::TokenUrl {
-            url: url.into(),
-            reuse,
-        });
-    }
-    if settings.switch("anonymous-access") {
-        return Ok(Identity::Anonymous(Reason::Flag("anonymous-access")));
+    match named.as_slice() {
+        [first, second, ..] => {
+            return Err(usage(format!(
+                "--{first} and --{second} exclude each other: leave one of them out"
+            )));
+        }
+        [flag] => return Ok((named_source(settings, flag)?, Reason::Flag(flag))),
+        [] => {}
     }
     if let Origin::Environment(name) = settings.origin("custom-endpoint") {
-        return Ok(Identity::Anonymous(Reason::Environment(name)));
+        return Ok((Source::Anonymous, Reason::Environment(name)));
     }
-    if let Some(path) = variable(FILE).filter(|v| !v.is_empty()) {
-        return Ok(Identity::CredentialFile(
-            path.into(),
-            Reason::Environment(FILE),
-        ));
+    let home = variable("HOME").map(PathBuf::from);
+    let defaults = ApplicationDefault::locate(variable, home.as_deref(), &present);
+    if let ApplicationDefault::Named(path) = defaults {
+        return Ok((Source::CredentialFile(path), Reason::Environment(VARIABLE)));
     }
     let path = Path::new(PROJECTED_TOKEN);
     if path.parent().is_some_and(present) {
-        return Ok(projected(settings, path, Reason::VolumePresent));
+        return Ok((projected(settings, path)?, Reason::VolumePresent));
     }
-    Ok(Identity::ApplicationDefault(Reason::NothingElse))
+    Ok(match defaults {
+        ApplicationDefault::Named(path) | ApplicationDefault::WellKnown(path) => {
+            (Source::CredentialFile(path), Reason::Login)
+        }
+        ApplicationDefault::MetadataServer => (metadata(None), Reason::NothingElse),
+    })
 }
 
-fn projected(settings: &Settings, path: &Path, why: Reason) -> Identity {
-    let text = |flag| settings.text(flag).map(Into::into);
-    let token = Projected {
-        path: path.into(),
-        sts: text("sts-endpoint").unwrap_or_default(),
-        pool: text("identity-pool"),
-        provider: text("identity-provider"),
-        impersonate: text("impersonate-service-account"),
+fn named_source(settings: &Settings, flag: &str) -> Result<Source, Failure> {
+    let path = || settings.path(flag).unwrap_or(Path::new(""));
+    Ok(match flag {
+        "token-file" => projected(settings, path())?,
+        "key-file" => Source::CredentialFile(path().into()),
+        "token-url" => {
+            let url = settings.text(flag).unwrap_or_default();
+            Source::TokenUrl {
+                url: TokenUrl::parse(url).map_err(|error| usage(error.message().to_owned()))?,
+                reuse: settings.switch("reuse-token-from-url"),
+            }
+        }
+        "metadata-server" => metadata(match settings.text(flag) {
+            Some("pod") => Some(Whose::Pod),
+            _ => Some(Whose::Node),
+        }),
+        _ => Source::Anonymous,
+    })
+}
+
+fn metadata(whose: Option<Whose>) -> Source {
+    Source::Metadata {
+        host: Metadata::usual_host(),
+        whose,
+    }
+}
+
+fn projected(settings: &Settings, path: &Path) -> Result<Source, Failure> {
+    let audience = match OF_A_TOKEN.map(|flag| settings.text(flag)) {
+        [None, None] => Audience::FromToken,
+        [Some(pool), Some(provider)] => Audience::PoolAndProvider {
+            pool: pool.into(),
+            provider: provider.into(),
+        },
+        _ => {
+            return Err(usage(
+                "--identity-pool and --identity-provider go together: give both, or neither to read them from the token",
+            ));
+        }
     };
-    Identity::Projected(token, why)
+    Ok(Source::Projected {
+        path: path.into(),
+        audience,
+    })
+}
+
+fn steps(settings: &Settings, universe: &Universe) -> Result<Steps, Failure> {
+    let sts = settings.text("sts-endpoint").map(Endpoint::parse);
+    let sts = sts
+        .transpose()
+        .map_err(|error| usage(error.message().to_owned()))?;
+    let iam = match settings.text("iam-endpoint") {
+        Some(url) => url.to_owned(),
+        None => universe.iam_credentials(),
+    };
+    let account = settings.text("impersonate-service-account");
+    let impersonate = account.map(|account| Impersonate::account(account, &iam));
+    let mut boundary = None;
+    for text in settings.texts("access-boundary") {
+        boundary =
+            Some(and_within(boundary, text).map_err(|error| misused("access-boundary", &error))?);
+    }
+    Ok(Steps {
+        impersonate: impersonate
+            .transpose()
+            .map_err(|error| usage(error.message().to_owned()))?,
+        boundary,
+        sts: sts.unwrap_or_else(|| universe.sts()),
+        ..Steps::default()
+    })
+}
+
+/// `boundary` and what `BUCKET[/PREFIX][:ro]` names.
+fn and_within(boundary: Option<Boundary>, text: &str) -> Result<Boundary, gcsmount_auth::Error> {
+    let (name, access) = match text.strip_suffix(":ro") {
+        Some(name) => (name, Access::Read),
+        None => (text, Access::Write),
+    };
+    let name = name.strip_prefix("gs://").unwrap_or(name);
+    let (bucket, prefix) = name.split_once('/').unwrap_or((name, ""));
+    match boundary {
+        Some(boundary) => boundary.and(bucket, prefix, access),
+        None => Boundary::around(bucket, prefix, access),
+    }
+}
+
+/// Who names a service by a flag means it.
+fn trusted_hosts(settings: &Settings) -> Vec<String> {
+    ["sts-endpoint", "iam-endpoint"]
+        .into_iter()
+        .filter_map(|flag| {
+            settings
+                .text(flag)?
+                .parse::<http::Uri>()
+                .ok()?
+                .host()
+                .map(Into::into)
+        })
+        .collect()
+}
+
+fn misused(flag: &str, error: &gcsmount_auth::Error) -> Failure {
+    usage(format!("--{flag}: {}", error.message()))
+}
+
+fn usage(sentence: impl Into<String>) -> Failure {
+    Failure::new(Exit::Usage, sentence.into())
 }
 
 #[cfg(test)]
@@ -207,7 +330,7 @@ mod tests {
     use super::*;
     use crate::cli::{Invocation, parse};
 
-    fn chosen(line: &str, volume: bool, env: &[(&str, &str)]) -> Result<Identity, Failure> {
+    fn chosen(line: &str, present: &[&str], env: &[(&str, &str)]) -> Result<Identity, Failure> {
         let variable = |name: &str| {
             env.iter()
                 .find(|(n, _)| *n == name)
@@ -215,7 +338,11 @@ mod tests {
         };
         let args = format!("gcsmount mount b /m {line}");
         match parse(args.split_whitespace().map(Into::into), variable)? {
-            Invocation::Run(_, settings) => choose(&settings, |_| volume, variable),
+            Invocation::Run(_, settings) => choose(
+                &settings,
+                |path| present.iter().any(|p| Path::new(p) == path),
+                variable,
+            ),
             Invocation::Print(text) => panic!("printed {text}"),
         }
     }
@@ -224,86 +351,115 @@ mod tests {
     fn the_order_is_fixed() {
         let key = [("GOOGLE_APPLICATION_CREDENTIALS", "/key.json")];
         let emulator = [("STORAGE_EMULATOR_HOST", "http://127.0.0.1:9")];
-        type Case<'a> = (&'a str, bool, &'a [(&'a str, &'a str)], &'a str);
-        let table: [Case; 12] = [
+        type Case<'a> = (&'a str, &'a [&'a str], &'a [(&'a str, &'a str)], &'a str);
+        let volume: &[&str] = &["/gcsfuse-sa-token"];
+        let login = "/home/u/.config/gcloud/application_default_credentials.json";
+        let both: &[&str] = &["/gcsfuse-sa-token", login];
+        let home = [("HOME", "/home/u")];
+        const STS: &str = "through https://sts.googleapis.com/v1/token";
+        let table: &[Case] = &[
             (
                 "--key-file /k",
-                true,
+                volume,
                 &emulator,
                 "credential file /k, since --key-file is given",
             ),
             (
                 "--token-url http://h/?key=secret",
-                true,
+                volume,
                 &key,
-                "access tokens of a token URL, since --token-url is given",
+                "access tokens of http://h/, since --token-url is given",
             ),
             (
                 "--token-file /t --impersonate-service-account a@b",
-                false,
                 &[],
-                "projected token /t through https://sts.googleapis.com, acting as a@b, since --token-file is given",
+                &[],
+                "projected token /t STS, acting as a@b, since --token-file is given",
+            ),
+            (
+                "--key-file /k --impersonate-service-account a@b --access-boundary gs://bkt/a/:ro --access-boundary other",
+                &[],
+                &[],
+                "credential file /k, acting as a@b, limited to gs://bkt/a/ (read-only), gs://other/, since --key-file is given",
             ),
             (
                 "--token-file /t",
-                true,
+                volume,
                 &key,
-                "projected token /t through https://sts.googleapis.com, since --token-file is given",
+                "projected token /t STS, since --token-file is given",
             ),
             (
                 "--token-file /t",
-                false,
+                &[],
                 &emulator,
-                "projected token /t through https://sts.googleapis.com, since --token-file is given",
+                "projected token /t STS, since --token-file is given",
+            ),
+            (
+                "--metadata-server pod",
+                volume,
+                &key,
+                "metadata server metadata.google.internal, for this pod, since --metadata-server is given",
+            ),
+            (
+                "--metadata-server node --universe-domain s.example",
+                volume,
+                &key,
+                "metadata server metadata.google.internal, for this machine, in the universe s.example, since --metadata-server is given",
             ),
             (
                 "--anonymous-access",
-                true,
+                volume,
                 &key,
                 "anonymous, since --anonymous-access is given",
             ),
             (
                 "",
-                true,
+                volume,
                 &emulator,
                 "anonymous, since STORAGE_EMULATOR_HOST is set",
             ),
             (
-                "--custom-endpoint http://127.0.0.1:8",
-                false,
-                &emulator,
-                "application default credentials, since no identity was named and no projected volume is present",
-            ),
-            (
                 "",
-                true,
+                volume,
                 &key,
                 "credential file /key.json, since GOOGLE_APPLICATION_CREDENTIALS is set",
             ),
             (
                 "",
-                true,
-                &[("GOOGLE_APPLICATION_CREDENTIALS", "")],
-                "projected token /gcsfuse-sa-token/token through https://sts.googleapis.com, since the projected volume is present",
-            ),
-            (
-                "",
-                false,
-                &[],
-                "application default credentials, since no identity was named and no projected volume is present",
+                both,
+                &[("GOOGLE_APPLICATION_CREDENTIALS", ""), home[0]],
+                "projected token /gcsfuse-sa-token/token STS, since the projected volume is present",
             ),
             (
                 "--sts-endpoint http://s",
-                true,
+                volume,
                 &[],
-                "projected token /gcsfuse-sa-token/token through http://s, since the projected volume is present",
+                "projected token /gcsfuse-sa-token/token through http://s/v1/token, since the projected volume is present",
+            ),
+            (
+                "",
+                volume,
+                &[("GOOGLE_CLOUD_UNIVERSE_DOMAIN", "s.example")],
+                "projected token /gcsfuse-sa-token/token through https://sts.s.example/v1/token, in the universe s.example, since the projected volume is present",
+            ),
+            (
+                "--custom-endpoint http://127.0.0.1:8",
+                &[login],
+                &[emulator[0], home[0]],
+                "credential file /home/u/.config/gcloud/application_default_credentials.json, since it is gcloud's application default login",
+            ),
+            (
+                "",
+                &[login],
+                &[],
+                "metadata server metadata.google.internal, for this pod or machine, since no identity was named and no projected volume or login is present",
             ),
         ];
-        for (line, volume, env, want) in table {
+        for (line, present, env, want) in table {
             assert_eq!(
-                chosen(line, volume, env).unwrap().to_string(),
-                want,
-                "{line} {volume} {env:?}"
+                chosen(line, present, env).unwrap().to_string(),
+                want.replace("STS", STS),
+                "{line} {present:?} {env:?}"
             );
         }
     }
@@ -312,11 +468,19 @@ mod tests {
     fn contradictions_are_refused() {
         for line in [
             "--token-file /t --anonymous-access",
-            "--identity-pool p --anonymous-access",
+            "--metadata-server pod --key-file /k",
+            "--identity-pool p --identity-provider q --anonymous-access",
+            "--identity-pool p --token-file /t",
+            "--identity-pool p --identity-provider q --key-file /k",
             "--key-file /k --token-url http://h",
-            "--impersonate-service-account a@b --key-file /k",
+            "--token-url ftp://h",
+            "--impersonate-service-account a@b --anonymous-access",
+            "--impersonate-service-account a/b --key-file /k",
+            "--access-boundary bucket --anonymous-access",
+            "--access-boundary gs:// --key-file /k",
+            "--universe-domain nodots --key-file /k",
         ] {
-            let failure = chosen(line, false, &[]).unwrap_err();
+            let failure = chosen(line, &[], &[]).unwrap_err();
             assert_eq!(failure.exit, Exit::Usage, "{line}");
         }
     }

@@ -120,9 +120,9 @@ async fn attempt(
     access: &Access,
     store: &dyn Store,
 ) -> Result<(), (Failure, bool)> {
-    let late = |what: &str, where_: &str| {
+    let late = |whom: &str| {
         let sentence = format!(
-            "{what} at {where_} gave no answer within {} s: check the address and the network",
+            "{whom} gave no answer within {} s: check the address and the network",
             ATTEMPT.as_secs()
         );
         (Failure::new(Exit::Unreachable, sentence), false)
@@ -131,12 +131,13 @@ async fn attempt(
     if let Some(broker) = &access.broker {
         let token = timeout_at(deadline, broker.token()).await;
         token
-            .map_err(|_| late("the token service", access.sts()))?
-            .map_err(|error| (explain::identity(&error), error.is_permanent_for_mount()))?;
+            .map_err(|_| late(&access.giver()))?
+            .map_err(|error| (access.explain(&error), error.is_permanent_for_mount()))?;
+        access.check_universe().map_err(|failure| (failure, true))?;
     }
     let probe = timeout_at(deadline, store.bucket()).await;
     let bucket = probe
-        .map_err(|_| late("the storage service", &config.endpoint))?
+        .map_err(|_| late(&format!("the storage service at {}", config.endpoint)))?
         .map_err(|error| {
             let permanent = !error.kind.is_transient()
                 || matches!(error.cause, Some(Cause::UnknownHost | Cause::Tls));

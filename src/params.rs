@@ -270,10 +270,26 @@ pub const PARAMS: &[Param] = &[
         ..ROW
     },
     Param {
+        flag: "metadata-server",
+        kind: Kind::Word(&["pod", "node"]),
+        roles: IDENTIFIED,
+        group: Group::Identity,
+        help: "A metadata server, if it answers for this",
+        ..ROW
+    },
+    Param {
         flag: "impersonate-service-account",
         roles: IDENTIFIED,
         group: Group::Identity,
         help: "Google service account to act as",
+        ..ROW
+    },
+    Param {
+        flag: "access-boundary",
+        roles: IDENTIFIED,
+        group: Group::Identity,
+        repeatable: true,
+        help: "Limit tokens to BUCKET[/PREFIX][:ro]",
         ..ROW
     },
     Param {
@@ -294,9 +310,27 @@ pub const PARAMS: &[Param] = &[
         flag: "sts-endpoint",
         roles: IDENTIFIED,
         kind: Kind::Url,
-        default: Some("https://sts.googleapis.com"),
         group: Group::Identity,
-        help: "Token service",
+        help: "Token service [default: https://sts.googleapis.com]",
+        ..ROW
+    },
+    Param {
+        flag: "iam-endpoint",
+        hidden: true,
+        roles: IDENTIFIED,
+        kind: Kind::Url,
+        group: Group::Identity,
+        help: "IAM Credentials API [default: https://iamcredentials.googleapis.com]",
+        ..ROW
+    },
+    Param {
+        flag: "universe-domain",
+        roles: IDENTIFIED,
+        env: Some("GOOGLE_CLOUD_UNIVERSE_DOMAIN"),
+        default: Some("googleapis.com"),
+        group: Group::Identity,
+        hidden: true,
+        help: "Domain of Google's services, in a cloud of its own",
         ..ROW
     },
     Param {
@@ -436,6 +470,13 @@ pub const PARAMS: &[Param] = &[
         kind: Kind::Path,
         roles: &[Role::TokenServe],
         help: "Where the socket appears",
+        ..ROW
+    },
+    Param {
+        flag: "route",
+        roles: &[Role::TokenServe],
+        repeatable: true,
+        help: "/PATH:FLAG=VALUE,... an identity for each path of the socket",
         ..ROW
     },
     Param {

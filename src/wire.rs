@@ -8,28 +8,29 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use gcsmount_auth::{
-    Audience, Broker, BrokerConfig, CredentialFile, CredentialFileConfig, EveryTime, Exchange,
-    FileSource, FromUrl, Impersonate, Timeouts, TokenUrl, Tuning, Universe,
+    Broker, BrokerConfig, CredentialFile, CredentialFileConfig, EveryTime, Exchange, FileSource,
+    FromUrl, Metadata, Timeouts, Tuning,
 };
 use gcsmount_cache::{BlockCache, Budget, CacheConfig};
 use gcsmount_fuse::{Fs, FsConfig};
 use gcsmount_gcs::Store;
 use gcsmount_gcs::client::json;
-use google_cloud_auth::credentials::{self, Credentials};
+use google_cloud_auth::credentials::Credentials;
 use tokio::runtime::Handle;
 
 use crate::config::MountConfig;
 use crate::exit::{Exit, Failure};
 use crate::explain;
-use crate::identity::{Identity, Projected};
+use crate::identity::{Identity, Reason, Source};
 
 /// The longest that one attempt to reach a service may take before the mount stands.
 pub const ATTEMPT: Duration = Duration::from_secs(8);
 
 /// What the identity amounts to: how requests get their headers.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Access {
-    identity: Identity,
+    /// What was chosen.
+    pub identity: Identity,
     /// Our own broker, where the identity is one that it keeps.
     pub broker: Option<Broker>,
     credentials: Option<Credentials>,
@@ -39,33 +40,71 @@ impl Access {
     /// The identity as the bucket sees it, for a person who is to grant it something.
     #[must_use]
     pub fn who(&self) -> String {
-        let principal = self
-            .broker
-            .as_ref()
-            .and_then(|b| b.status().identity.principal);
-        match (principal, &self.identity) {
+        let known = self.broker.as_ref().map(|b| b.status().identity);
+        let principal = known.and_then(|identity| identity.principal);
+        match (principal, &self.identity.source) {
             (Some(principal), _) => principal,
-            (None, Identity::Anonymous(_)) => "an anonymous caller".into(),
-            (None, Identity::Projected(token, _)) => {
-                format!("the identity of {}", token.path.display())
-            }
-            (None, Identity::CredentialFile(path, _)) => {
+            (None, Source::Anonymous) => "an anonymous caller".into(),
+            (None, Source::Projected { path, .. } | Source::CredentialFile(path)) => {
                 format!("the identity of {}", path.display())
             }
-            (None, Identity::TokenUrl { .. }) => "the identity of the token URL".into(),
-            (None, Identity::ApplicationDefault(_)) => "the application default credentials".into(),
+            (None, Source::TokenUrl { url, .. }) => format!("the identity of {url}"),
+            (None, Source::Metadata { host, .. }) => {
+                format!("the identity of the metadata server {host}")
+            }
         }
     }
 
-    /// The token service that this identity is exchanged at; empty where it is not.
+    /// Who gives the token; empty where there is none.
     #[must_use]
-    pub fn sts(&self) -> &str {
-        match &self.identity {
-            Identity::Projected(token, _) => &token.sts,
-            Identity::CredentialFile(..) => "the address in the credential file",
-            Identity::TokenUrl { .. } => "the token URL",
-            Identity::Anonymous(_) | Identity::ApplicationDefault(_) => "",
+    pub fn giver(&self) -> String {
+        match &self.identity.source {
+            Source::Projected { .. } => format!("the token service at {}", self.identity.steps.sts),
+            Source::CredentialFile(path) => format!("the service that {} names", path.display()),
+            Source::TokenUrl { url, .. } => url.to_string(),
+            Source::Metadata { host, .. } => format!("the metadata server {host}"),
+            Source::Anonymous => String::new(),
         }
+    }
+
+    /// Why there is no token, and what to do about it.
+    #[must_use]
+    pub fn explain(&self, error: &gcsmount_auth::Error) -> Failure {
+        let failure = explain::identity(error);
+        let by_default = matches!(self.identity.source, Source::Metadata { .. })
+            && self.identity.why == Reason::NothingElse;
+        if !by_default {
+            return failure;
+        }
+        // Nobody asked for a metadata server: that there is none means that nobody has said who this is.
+        let sentence = format!(
+            "there is no identity: no flag, no GOOGLE_APPLICATION_CREDENTIALS, no projected volume, no gcloud login, and {};              run `gcloud auth application-default login`, or give --token-file, --key-file or --anonymous-access",
+            failure.sentence
+        );
+        Failure::new(Exit::NoToken, sentence)
+    }
+
+    /// Whether the tokens are for the universe that the services are asked in, once there is a token.
+    ///
+    /// # Errors
+    /// [`Exit::Usage`] where they are not: the services would be sent tokens that mean nothing to them.
+    pub fn check_universe(&self) -> Result<(), Failure> {
+        let Some(broker) = &self.broker else {
+            return Ok(());
+        };
+        let (theirs, ours) = (broker.universe_domain(), self.identity.universe.unusual());
+        if theirs == ours {
+            return Ok(());
+        }
+        let theirs = theirs.unwrap_or_else(|| "googleapis.com".into());
+        Err(Failure::new(
+            Exit::Usage,
+            format!(
+                "the tokens of {} are for the universe {theirs}, and the services are those of {}: give --universe-domain {theirs}",
+                self.who(),
+                self.identity.universe
+            ),
+        ))
     }
 }
 
@@ -74,88 +113,69 @@ impl Access {
 /// # Errors
 /// [`Exit::NoToken`] for credentials that cannot be used, [`Exit::Usage`] for contradictory settings.
 pub fn access(identity: &Identity) -> Result<Access, Failure> {
-    let refuse = |error: gcsmount_auth::Error| explain::identity(&error);
     // Google's library leaves the choice of a TLS provider to the process. A second installation says that one is there.
     let _ = rustls::crypto::ring::default_provider().install_default();
-    let broker = match identity {
-        Identity::Anonymous(_) | Identity::ApplicationDefault(_) => None,
-        Identity::Projected(token, _) => {
-            Some(Broker::spawn(broker_config(token)?).map_err(refuse)?)
-        }
-        Identity::CredentialFile(path, _) => {
-            let file = CredentialFileConfig::new(path);
-            let tuning = file.tuning();
-            Some(Broker::with_exchange(
-                Arc::new(CredentialFile::new(file)),
-                tuning,
-            ))
-        }
-        Identity::TokenUrl { reuse: false, .. } => None,
-        Identity::TokenUrl { url, reuse: true } => {
-            Some(Broker::with_exchange(token_url(url)?, Tuning::default()))
-        }
-    };
-    let credentials = match (identity, &broker) {
-        (_, Some(broker)) => Some(broker.credentials()),
-        (Identity::TokenUrl { url, .. }, None) => {
-            Some(EveryTime::new(token_url(url)?, Tuning::default().wait).into())
-        }
-        (Identity::ApplicationDefault(_), None) => Some(application_default()?),
-        (_, None) => None,
-    };
-    Ok(Access {
+    let refuse = |error: gcsmount_auth::Error| explain::identity(&error);
+    let mut access = Access {
         identity: identity.clone(),
-        broker,
-        credentials,
-    })
+        broker: None,
+        credentials: None,
+    };
+    let Some((exchange, tuning)) = exchange(identity).map_err(refuse)? else {
+        return Ok(access);
+    };
+    if matches!(identity.source, Source::TokenUrl { reuse: false, .. }) {
+        access.credentials = Some(EveryTime::new(exchange, tuning.wait).into());
+    } else {
+        let broker = Broker::with_exchange(exchange, tuning);
+        access.credentials = Some(broker.credentials());
+        access.broker = Some(broker);
+    }
+    Ok(access)
 }
 
-fn token_url(url: &str) -> Result<Arc<dyn Exchange>, Failure> {
-    let refuse = |error: gcsmount_auth::Error| Failure::new(Exit::Usage, error.message());
-    let url = TokenUrl::parse(url).map_err(refuse)?;
-    Ok(Arc::new(
-        FromUrl::new(url, Timeouts::default()).map_err(refuse)?,
-    ))
-}
-
-fn broker_config(token: &Projected) -> Result<BrokerConfig, Failure> {
-    let audience = match (&token.pool, &token.provider) {
-        (None, None) => Audience::FromToken,
-        (Some(pool), Some(provider)) => Audience::PoolAndProvider {
-            pool: pool.clone(),
-            provider: provider.clone(),
-        },
-        (Some(_), None) | (None, Some(_)) => {
-            return Err(Failure::new(
-                Exit::Usage,
-                "--identity-pool and --identity-provider go together: give both, or neither to read them from the token",
-            ));
+/// How one token is got, and how long that may take; `None` for nobody.
+fn exchange(
+    identity: &Identity,
+) -> Result<Option<(Arc<dyn Exchange>, Tuning)>, gcsmount_auth::Error> {
+    let steps = identity.steps.clone();
+    let timeouts = Timeouts::default();
+    let (first, base): (Arc<dyn Exchange>, Tuning) = match &identity.source {
+        Source::Anonymous => return Ok(None),
+        Source::Projected { path, audience } => {
+            let config = BrokerConfig {
+                audience: audience.clone(),
+                sts: steps.sts.clone(),
+                scope: steps.needed_scope().to_owned(),
+                universe: identity.universe.clone(),
+                ..BrokerConfig::new(Arc::new(FileSource::new(path)))
+            };
+            let tuning = config.tuning();
+            (config.exchange()?, tuning)
+        }
+        Source::CredentialFile(path) => {
+            let config = CredentialFileConfig {
+                scope: steps.needed_scope().to_owned(),
+                universe: identity.universe.clone(),
+                allowed_hosts: identity.trusted_hosts.clone(),
+                ..CredentialFileConfig::new(path)
+            };
+            let tuning = config.tuning();
+            (Arc::new(CredentialFile::new(config)), tuning)
+        }
+        Source::TokenUrl { url, .. } => {
+            let from = FromUrl::new(url.clone(), timeouts)?;
+            (Arc::new(from), Tuning::default())
+        }
+        Source::Metadata { host, whose } => {
+            let scope = steps.needed_scope().to_owned();
+            let server = Metadata::new(host, *whose, scope, timeouts)?;
+            let server = server.in_universe(identity.universe.clone());
+            (Arc::new(server), Tuning::default())
         }
     };
-    let sts = gcsmount_auth::Endpoint::parse(&token.sts)
-        .map_err(|error| Failure::new(Exit::Usage, error.message()))?;
-    let impersonate = token.impersonate.as_ref().map(|account| {
-        Impersonate::account(account, &Universe::default().iam_credentials())
-            .map_err(|error| Failure::new(Exit::Usage, error.message()))
-    });
-    Ok(BrokerConfig {
-        audience,
-        sts,
-        impersonate: impersonate.transpose()?,
-        ..BrokerConfig::new(Arc::new(FileSource::new(&token.path)))
-    })
-}
-
-fn application_default() -> Result<Credentials, Failure> {
-    credentials::Builder::default()
-        .with_scopes([gcsmount_auth::broker::CLOUD_PLATFORM])
-        .build()
-        .map_err(|error| {
-            Failure::new(
-                Exit::NoToken,
-                format!("application default credentials: {error}; name an identity with --token-file, or run `gcloud auth application-default login`"),
-            )
-        })
+    let tuning = steps.tuning(base);
+    Ok(Some((steps.after(first)?, tuning)))
 }
 
 /// The bucket as this identity sees it, over one pool of connections.

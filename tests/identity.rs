@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use gcsmount_emulator::Config;
 
-use crate::kit::{BUCKET, World, blocking, can_mount, not_run, run};
+use crate::kit::{BUCKET, World, blocking, can_mount, in_network_namespace, run};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn no_call_fails_across_token_expiries() {
@@ -104,66 +104,40 @@ async fn no_log_line_holds_a_token() {
     mount.stop().await;
 }
 
-/// A namespace of this thread's own: loopback, with the metadata server's address on it.
-fn enter_network_namespace() -> bool {
-    if nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNET).is_err() {
-        return false;
-    }
-    let ip = |arguments: &[&str]| {
-        std::process::Command::new("ip")
-            .args(arguments)
-            .status()
-            .is_ok_and(|s| s.success())
-    };
-    ip(&["link", "set", "lo", "up"]) && ip(&["addr", "add", "169.254.169.254/32", "dev", "lo"])
-}
-
 #[test]
 fn the_metadata_server_is_not_asked_although_it_is_there() {
     if !can_mount() {
         return;
     }
-    // Sockets and child processes belong to the namespace of the thread that makes them, so all of it happens on one.
-    let thread = std::thread::spawn(|| {
-        if !enter_network_namespace() {
-            not_run("network namespaces and the program ip (iproute2)");
-            return;
-        }
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .unwrap();
-        runtime.block_on(async {
-            let config = Config {
-                listen: vec![
-                    "127.0.0.1:0".parse().unwrap(),
-                    "169.254.169.254:80".parse().unwrap(),
-                ],
-                ..Config::default()
-            };
-            let world = World::with(config).await;
-            let mount = world.mount(&[]).await;
-            let path = mount.path("file");
-            let (done, said) = run(
-                "sh",
-                [
-                    "-c".into(),
-                    format!("echo hello > {0} && cat {0} && rm {0}", path.display()),
-                ],
-            )
-            .await;
-            assert!(done && said == "hello\n", "{said}");
-            let counters = world.emulator.admin().counters();
-            assert_eq!(counters.metadata_calls, 0);
-            assert_eq!(counters.exchanges, 1);
-            mount.stop().await;
-            // The trap would have been heard.
-            let asked = tokio::net::TcpStream::connect("169.254.169.254:80").await;
-            assert!(
-                asked.is_ok(),
-                "the metadata server's address answers in {BUCKET}'s namespace"
-            );
-        });
+    in_network_namespace(|| async {
+        let config = Config {
+            listen: vec![
+                "127.0.0.1:0".parse().unwrap(),
+                "169.254.169.254:80".parse().unwrap(),
+            ],
+            ..Config::default()
+        };
+        let world = World::with(config).await;
+        let mount = world.mount(&[]).await;
+        let path = mount.path("file");
+        let (done, said) = run(
+            "sh",
+            [
+                "-c".into(),
+                format!("echo hello > {0} && cat {0} && rm {0}", path.display()),
+            ],
+        )
+        .await;
+        assert!(done && said == "hello\n", "{said}");
+        let counters = world.emulator.admin().counters();
+        assert_eq!(counters.metadata_calls, 0);
+        assert_eq!(counters.exchanges, 1);
+        mount.stop().await;
+        // The trap would have been heard.
+        let asked = tokio::net::TcpStream::connect("169.254.169.254:80").await;
+        assert!(
+            asked.is_ok(),
+            "the metadata server's address answers in {BUCKET}'s namespace"
+        );
     });
-    thread.join().unwrap();
 }

@@ -85,6 +85,36 @@ pub(crate) async fn run(
     )
 }
 
+/// Runs `scene` in a network namespace of its own, where the loopback device also has the metadata server's address.
+///
+/// Sockets and child processes belong to the namespace of the thread that makes them, so all of it happens on one.
+pub(crate) fn in_network_namespace<F: Future<Output = ()>>(
+    scene: impl FnOnce() -> F + Send + 'static,
+) {
+    let enter = || {
+        let entered = nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNET).is_ok();
+        let ip = |arguments: &[&str]| {
+            let status = std::process::Command::new("ip").args(arguments).status();
+            status.is_ok_and(|status| status.success())
+        };
+        entered
+            && ip(&["link", "set", "lo", "up"])
+            && ip(&["addr", "add", "169.254.169.254/32", "dev", "lo"])
+    };
+    let thread = std::thread::spawn(move || {
+        if !enter() {
+            not_run("network namespaces and the program ip (iproute2)");
+            return;
+        }
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap();
+        runtime.block_on(scene());
+    });
+    thread.join().unwrap();
+}
+
 /// An emulator and a directory.
 pub(crate) struct World {
     pub(crate) emulator: Emulator,
@@ -97,10 +127,9 @@ impl World {
     }
 
     pub(crate) async fn with(config: Config) -> Self {
-        let config = Config {
-            buckets: vec![BUCKET.into()],
-            ..config
-        };
+        let mut buckets = vec![BUCKET.into()];
+        buckets.extend(config.buckets);
+        let config = Config { buckets, ..config };
         Self {
             emulator: Emulator::start(config).await.expect("the emulator starts"),
             scratch: tempfile::tempdir().expect("a temporary directory"),
@@ -135,8 +164,13 @@ impl World {
         dir
     }
 
-    /// `gcsmount mount` with the emulator's addresses, without bucket and directory.
+    /// `gcsmount mount` with the emulator's addresses, without bucket and directory, that gives up at the first failure.
     pub(crate) fn command(&self) -> Command {
+        self.patient_command("0")
+    }
+
+    /// The same for a mount that is tried again for `patience`.
+    pub(crate) fn patient_command(&self, patience: &str) -> Command {
         let endpoint = self.emulator.endpoint();
         let mut command = gcsmount();
         command.args([
@@ -147,7 +181,7 @@ impl World {
             &endpoint,
         ]);
         command
-            .args(["--mount-retry-timeout", "0", "--temp-dir"])
+            .args(["--mount-retry-timeout", patience, "--temp-dir"])
             .arg(self.staging());
         command
     }
@@ -170,10 +204,15 @@ impl World {
     }
 
     /// Mounts the bucket with whatever `command` says.
-    pub(crate) async fn mount_with(&self, mut command: Command) -> Mount {
-        let (dir, log) = (self.mount_point(), self.path("log"));
+    pub(crate) async fn mount_with(&self, command: Command) -> Mount {
+        self.mount_at(command, BUCKET, self.mount_point()).await
+    }
+
+    /// Mounts `bucket` at `dir` with whatever `command` says.
+    pub(crate) async fn mount_at(&self, mut command: Command, bucket: &str, dir: PathBuf) -> Mount {
+        let log = self.path(&format!("log-of-{bucket}"));
         command
-            .args(["--foreground", BUCKET])
+            .args(["--foreground", bucket])
             .arg(&dir)
             .stdout(Stdio::piped())
             .stderr(File::create(&log).unwrap());

@@ -10,4 +10,5 @@ mod identity;
 mod kit;
 mod lifecycle;
 mod recovery;
+mod reports;
 mod token;

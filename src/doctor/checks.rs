@@ -1,5 +1,6 @@
 //! One function a step. Each says what holds, or fails with the sentence that the mount would end with.
 
+use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use gcsmount_auth::claims::Claims;
@@ -11,7 +12,6 @@ use gcsmount_gcs::store::ClockOffset;
 use crate::config::MountConfig;
 use crate::exit::{Exit, Failure};
 use crate::explain;
-use crate::identity::Projected;
 use crate::wire::Access;
 
 /// How a step went.
@@ -68,8 +68,8 @@ const NEEDED: &[&str] = &[
 const SKEW: Duration = Duration::from_secs(30);
 
 /// Reads the file and shows its claims, which are no secret without the signature.
-pub(super) async fn token_file(token: &Projected) -> Result<Finding, Failure> {
-    let source = FileSource::new(&token.path);
+pub(super) async fn token_file(path: &Path) -> Result<Finding, Failure> {
+    let source = FileSource::new(path);
     let subject = source
         .subject_token()
         .await
@@ -77,11 +77,7 @@ pub(super) async fn token_file(token: &Projected) -> Result<Finding, Failure> {
     let claims = Claims::of(&subject).map_err(|malformed| {
         Failure::new(
             Exit::NoToken,
-            format!(
-                "the token in {} {}",
-                token.path.display(),
-                malformed.explain()
-            ),
+            format!("the token in {} {}", path.display(), malformed.explain()),
         )
     })?;
     let text = format!(
@@ -114,11 +110,12 @@ fn human(time: Duration) -> String {
 }
 
 /// Gets an access token.
-pub(super) async fn exchange(broker: &Broker) -> Result<Finding, Failure> {
+pub(super) async fn exchange(access: &Access, broker: &Broker) -> Result<Finding, Failure> {
     broker
         .token()
         .await
-        .map_err(|error| explain::identity(&error))?;
+        .map_err(|error| access.explain(&error))?;
+    access.check_universe()?;
     let status = broker.status();
     let left = status.expires_in.map_or_else(|| "unknown".into(), human);
     holds(format!(
