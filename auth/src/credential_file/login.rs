@@ -1,6 +1,7 @@
 //! A person's login, as `gcloud auth application-default login` leaves it, and what it has in
 //! common with other grants of OAuth: a form to a token URL (RFC 6749 section 6).
 
+use std::fmt;
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -73,7 +74,6 @@ impl Exchange for Login {
 }
 
 /// A token URL that grants tokens to a form.
-#[derive(Debug)]
 pub(super) struct Granting {
     uri: Uri,
     transport: Transport,
@@ -118,9 +118,18 @@ impl Granting {
                 denied: "is the account disabled, or its key deleted?",
                 refused: "was the credential revoked, or is the clock wrong? renew the file",
             };
-            return Err(explain(&answer, peer, advice, secrets));
+            let secrets = [secrets, &target::secrets(self.uri.query())].concat();
+            return Err(explain(&answer, peer, advice, &secrets));
         }
         grant(&answer.body)
             .map_err(|Useless(what)| Error::new(Kind::BadAnswer, format!("{name} {what}")))
+    }
+}
+
+impl fmt::Debug for Granting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Granting")
+            .field(&target::shown(&self.uri))
+            .finish()
     }
 }

@@ -71,7 +71,9 @@ impl Exchange for Downscoping {
                 denied: "may this identity use credential access boundaries?",
                 refused: "check bucket and prefix of the boundary",
             };
-            return Err(explain(&answer, peer, advice, &[whole.token.expose()]));
+            let mut secrets = self.client.endpoint().secrets();
+            secrets.push(whole.token.expose());
+            return Err(explain(&answer, peer, advice, &secrets));
         }
         // No part of a token outlives the whole, and the answer may leave the life out.
         grant_or(&answer.body, whole.lifetime)

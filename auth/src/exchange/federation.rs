@@ -171,12 +171,14 @@ impl Exchange for Federation {
                 Error::new(Kind::BadAnswer, message)
             });
         }
+        let mut secrets = self.client.endpoint().secrets();
+        secrets.push(subject.expose());
         let asked = Asked {
             host,
             audience: audience.as_str(),
             source: &self.source.describe(),
             claims: &claims,
-            subject: &subject,
+            secrets: &secrets,
             now: SystemTime::now(),
         };
         Err(asked.explain(&answer))

@@ -2,6 +2,7 @@
 //! setups, which a pod cannot see from inside. See "Method: serviceAccounts.generateAccessToken" in
 //! the IAM Credentials API.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -25,7 +26,7 @@ const SETTING: &str = "--impersonate-service-account";
 const LIFETIME: Duration = Duration::from_secs(3600);
 
 /// Which service account to impersonate, and where.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Impersonate {
     url: Uri,
     account: String,
@@ -81,6 +82,15 @@ impl Impersonate {
     #[must_use]
     pub fn address(&self) -> &str {
         &self.account
+    }
+}
+
+impl fmt::Debug for Impersonate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Impersonate")
+            .field("url", &target::shown(&self.url))
+            .field("lifetime", &self.lifetime)
+            .finish_non_exhaustive()
     }
 }
 
@@ -146,7 +156,9 @@ impl Impersonation {
             denied: &denied,
             refused: "does that service account exist, and is its lifetime allowed?",
         };
-        explain(answer, peer, advice, &[authority.token.expose()])
+        let mut secrets = target::secrets(self.whom.url.query());
+        secrets.push(authority.token.expose());
+        explain(answer, peer, advice, &secrets)
     }
 }
 

@@ -2,7 +2,7 @@
 //! HTTP server. What it gives is a token already; there is nothing to exchange.
 
 use std::fmt;
-use std::os::unix::ffi::OsStringExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 use std::time::SystemTime;
 
@@ -55,7 +55,7 @@ impl TokenUrl {
         }
         let path: Vec<u8> = percent_decode_str(path).collect();
         let path = PathBuf::from(std::ffi::OsString::from_vec(path));
-        if path.file_name().is_none() {
+        if path.file_name().is_none() || path.as_os_str().as_bytes().contains(&0) {
             return Err(refuse("names no socket"));
         }
         let target = Some(target)
@@ -91,11 +91,7 @@ impl fmt::Display for TokenUrl {
             Place::Unix { path, target } => {
                 write!(f, "unix://{}#{}", path.display(), target.path())
             }
-            Place::Http(uri) => {
-                let scheme = uri.scheme_str().unwrap_or_default();
-                let authority = uri.authority().map_or("", |authority| authority.as_str());
-                write!(f, "{scheme}://{authority}{}", uri.path())
-            }
+            Place::Http(uri) => f.write_str(&target::shown(uri)),
         }
     }
 }
@@ -228,6 +224,7 @@ mod tests {
             "unix://run/t.sock",
             "unix:",
             "unix:///",
+            "unix:///a%00b",
             "unix:///s#no-slash",
             "unix:///s#/a b",
             "ftp://x",

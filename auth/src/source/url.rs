@@ -85,12 +85,7 @@ impl Source for UrlSource {
 
     /// Without the query, which may hold a key.
     fn describe(&self) -> String {
-        let scheme = self.uri.scheme_str().unwrap_or_default();
-        let authority = self
-            .uri
-            .authority()
-            .map_or("", |authority| authority.as_str());
-        format!("{scheme}://{authority}{}", self.uri.path())
+        target::shown(&self.uri)
     }
 
     fn key(&self) -> String {

@@ -9,7 +9,7 @@ use crate::transport::target;
 
 /// The URL to which exchanges are posted: Google's own, that of another universe, a private
 /// endpoint or an emulator.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Endpoint(Uri);
 
 const GOOGLE: &str = "https://sts.googleapis.com/v1/token";
@@ -29,6 +29,11 @@ impl Endpoint {
         &self.0
     }
 
+    /// What may be a key in it.
+    pub(crate) fn secrets(&self) -> Vec<&str> {
+        target::secrets(self.0.query())
+    }
+
     pub(crate) fn host(&self) -> &str {
         self.0.host().unwrap_or_default()
     }
@@ -45,9 +50,16 @@ impl Default for Endpoint {
     }
 }
 
-impl fmt::Display for Endpoint {
+impl fmt::Debug for Endpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
+        write!(f, "Endpoint({self})")
+    }
+}
+
+impl fmt::Display for Endpoint {
+    /// Without the query, which may hold a key.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&target::shown(&self.0))
     }
 }
 
@@ -64,9 +76,17 @@ mod tests {
             ("http://127.0.0.1:80/", "http://127.0.0.1:80/v1/token"),
             ("https://sts.example/x?y=1", "https://sts.example/x?y=1"),
         ] {
-            assert_eq!(Endpoint::parse(url).unwrap().to_string(), meant);
+            assert_eq!(Endpoint::parse(url).unwrap().uri().to_string(), meant);
         }
         assert_eq!(Endpoint::default(), Endpoint::parse(GOOGLE).unwrap());
+    }
+
+    #[test]
+    fn a_query_is_asked_and_not_shown() {
+        let endpoint = Endpoint::parse("https://sts.example/x?key=hidden").unwrap();
+        assert_eq!(endpoint.to_string(), "https://sts.example/x");
+        assert_eq!(format!("{endpoint:?}"), "Endpoint(https://sts.example/x)");
+        assert_eq!(endpoint.secrets(), ["hidden"]);
     }
 
     #[test]

@@ -6,11 +6,12 @@ use std::time::SystemTime;
 use http::StatusCode;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
+use zeroize::Zeroizing;
 
 use super::answer::{Code, Fault, fault, retry_after};
 use crate::claims::Claims;
 use crate::error::{Error, Kind, Refusal, SourceFault};
-use crate::secret::{SubjectToken, quotable};
+use crate::secret::quotable;
 use crate::transport::Answer;
 
 /// What was asked for, to be named in a sentence.
@@ -19,7 +20,8 @@ pub(crate) struct Asked<'a> {
     pub(crate) audience: &'a str,
     pub(crate) source: &'a str,
     pub(crate) claims: &'a Claims,
-    pub(crate) subject: &'a SubjectToken,
+    /// What was sent and must not come back in a sentence.
+    pub(crate) secrets: &'a [&'a str],
     pub(crate) now: SystemTime,
 }
 
@@ -113,11 +115,13 @@ impl Asked<'_> {
 
     /// The server's own words after a colon, if it had any.
     fn said(&self, fault: &Fault) -> String {
+        // Secrets are looked for in the pieces between their dots.
+        let secrets = Zeroizing::new(self.secrets.join("."));
         fault
             .description
             .as_deref()
             .map_or_else(String::new, |words| {
-                format!(": {}", quotable(words, self.subject.expose()))
+                format!(": {}", quotable(words, &secrets))
             })
     }
 
@@ -159,8 +163,7 @@ mod tests {
             audience: "identitynamespace:the-audience",
             source: "/var/token",
             claims: &claims,
-            subject: &SubjectToken::new("headerheader.payloadpayload.signature".to_owned())
-                .unwrap(),
+            secrets: &["key-in-a-query", "headerheader.payloadpayload.signature"],
             now: SystemTime::UNIX_EPOCH + Duration::from_secs(1000),
         };
         asked.explain(&Answer {
@@ -254,9 +257,14 @@ mod tests {
 
     #[test]
     fn an_echo_of_the_subject_token_is_not_repeated() {
-        let body = r#"{"error":"invalid_grant","error_description":"bad headerheader.payloadpayload.signature"}"#;
+        let body = r#"{"error":"invalid_grant","error_description":"bad key-in-a-query headerheader.payloadpayload.signature"}"#;
         let error = explain(400, body, None);
-        for piece in ["headerheader", "payloadpayload", "signature"] {
+        for piece in [
+            "key-in-a-query",
+            "headerheader",
+            "payloadpayload",
+            "signature",
+        ] {
             assert!(!format!("{error} {error:?}").contains(piece), "{error}");
         }
     }

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use http::Uri;
-use http::uri::{PathAndQuery, Scheme};
+use http::uri::{Authority, PathAndQuery, Scheme};
 
 use crate::error::{Error, Kind};
 
@@ -43,6 +43,13 @@ pub(crate) fn parse(
         parts.path_and_query = Some(PathAndQuery::from_static(path));
     }
     Uri::from_parts(parts).map_err(|_| refuse("is not a URL"))
+}
+
+/// A URL for people: without the query, which may hold a key.
+pub(crate) fn shown(uri: &Uri) -> String {
+    let scheme = uri.scheme_str().unwrap_or_default();
+    let authority = uri.authority().map_or("", Authority::as_str);
+    format!("{scheme}://{authority}{}", uri.path())
 }
 
 /// What may be a key in the query of a URL: the values in it.
