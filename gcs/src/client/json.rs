@@ -35,6 +35,7 @@ mod limit;
 mod mutate;
 mod operation;
 mod payload;
+mod proxy;
 mod read;
 mod resolve;
 mod resource;

@@ -15,6 +15,7 @@ mod identity;
 mod limits;
 mod lost;
 mod network;
+mod proxies;
 mod reads;
 mod script;
 mod silence;

@@ -1,4 +1,5 @@
-//! Connections: resolve, connect and TLS handshake under one deadline, with errors that say which of them failed.
+//! Connections: resolve, connect, a proxy where one is set, and TLS handshake, under one deadline, with errors that say
+//! which of them failed.
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -8,19 +9,22 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use futures_util::future::{BoxFuture, MapErr, TryFutureExt};
+use futures_util::future::{BoxFuture, FutureExt, MapErr, TryFutureExt};
 use http::Uri;
 use hyper::rt::{Read, ReadBufCursor, Write};
-use hyper_rustls::{ConfigBuilderExt, HttpsConnector, MaybeHttpsStream};
+use hyper_rustls::{ConfigBuilderExt, HttpsConnector};
 use hyper_util::client::legacy::connect::dns::{GaiAddrs, GaiFuture, GaiResolver, Name};
+use hyper_util::client::legacy::connect::proxy::{SocksV5, Tunnel};
 use hyper_util::client::legacy::connect::{Connected, Connection, HttpConnector};
+#[cfg(any(test, feature = "testing"))]
 use hyper_util::rt::TokioIo;
 use rustls::{ClientConfig, RootCertStore, crypto::ring};
 #[cfg(any(test, feature = "testing"))]
 use tokio::io::DuplexStream;
-use tokio::net::TcpStream;
+use tokio::time::timeout;
 use tower_service::Service;
 
+use super::proxy::{Proxies, Route};
 use crate::Cause;
 
 type BoxError = Box<dyn StdError + Send + Sync>;
@@ -32,33 +36,92 @@ pub(super) type Dial = Arc<dyn Fn() -> io::Result<DuplexStream> + Send + Sync>;
 /// Opens connections.
 #[derive(Clone)]
 pub(super) enum Connector {
-    Network {
-        inner: HttpsConnector<HttpConnector<Resolver>>,
-        limit: Duration,
-    },
+    Network(Network),
     /// Tests run client and server on one paused clock, which a socket would not wait for.
     #[cfg(any(test, feature = "testing"))]
     Memory(Dial),
 }
 
-impl Connector {
-    pub(super) fn network(limit: Duration) -> Self {
+/// TCP, TLS and proxies.
+#[derive(Clone)]
+pub(super) struct Network {
+    tcp: HttpConnector<Resolver>,
+    tls: Arc<ClientConfig>,
+    proxies: Proxies,
+    limit: Duration,
+}
+
+impl Network {
+    pub(super) fn new(limit: Duration, proxies: Proxies) -> Self {
         let mut tcp = HttpConnector::new_with_resolver(Resolver(GaiResolver::new()));
         tcp.enforce_http(false);
         tcp.set_nodelay(true);
         // A peer that vanished while a connection was idle is noticed here rather than by the next request.
         tcp.set_keepalive(Some(Duration::from_secs(30)));
-        let inner = hyper_rustls::HttpsConnectorBuilder::new()
-            .with_tls_config(tls())
-            .https_or_http()
-            .enable_http1()
-            .wrap_connector(tcp);
-        Self::Network { inner, limit }
+        Self {
+            tcp,
+            tls: Arc::new(tls()),
+            proxies,
+            limit,
+        }
+    }
+
+    /// A connection on the way that leads to `target`.
+    fn open(&self, target: Uri) -> BoxFuture<'static, Result<Link, BoxError>> {
+        let mut straight = self.secured(self.tcp.clone());
+        match self.proxies.route(&target) {
+            Route::Direct => link(straight.call(target)),
+            Route::Forward(proxy, _) => {
+                let connecting = Through::new(&proxy, straight).call(proxy);
+                let proxied = connecting.map_ok(|io| Link {
+                    proxied: true,
+                    ..Link::new(io)
+                });
+                proxied.map_err(Into::into).boxed()
+            }
+            Route::Tunnel(proxy, authorization) => {
+                let mut tunnel = Tunnel::new(proxy.clone(), straight);
+                if let Some(authorization) = authorization {
+                    tunnel = tunnel.with_auth(authorization);
+                }
+                link(self.secured(Through::new(&proxy, tunnel)).call(target))
+            }
+            Route::Socks(proxy, user) => {
+                let mut socks = SocksV5::new(proxy.clone(), self.tcp.clone());
+                if let Some((name, password)) = user {
+                    socks = socks.with_auth(name, password);
+                }
+                link(self.secured(Through::new(&proxy, socks)).call(target))
+            }
+            Route::Unknown(proxy) => {
+                let error = ProxyFailed {
+                    proxy: shown(&proxy),
+                    source: "it is none of http, https and socks5".into(),
+                };
+                futures_util::future::err(error.into()).boxed()
+            }
+        }
+    }
+
+    /// TLS over `inner` where the target's URL asks for it.
+    fn secured<C>(&self, inner: C) -> HttpsConnector<C> {
+        HttpsConnector::from((inner, Arc::clone(&self.tls)))
     }
 }
 
-/// TLS as the system trusts it. A machine without certificates can still reach plain endpoints, so their absence is
-/// an error of the first handshake, which then trusts nobody.
+/// What comes of `connecting`.
+fn link<I, E>(
+    connecting: impl Future<Output = Result<I, E>> + Send + 'static,
+) -> BoxFuture<'static, Result<Link, BoxError>>
+where
+    I: Io + 'static,
+    E: Into<BoxError> + 'static,
+{
+    connecting.map_ok(Link::new).map_err(Into::into).boxed()
+}
+
+/// TLS as the system trusts it, or as `SSL_CERT_FILE` and `SSL_CERT_DIR` say. A machine without certificates can still
+/// reach plain endpoints, so their absence is an error of the first handshake, which then trusts nobody.
 fn tls() -> ClientConfig {
     let provider = Arc::new(ring::default_provider());
     let builder = || {
@@ -83,28 +146,22 @@ impl Service<Uri> for Connector {
     type Error = BoxError;
     type Future = BoxFuture<'static, Result<Link, BoxError>>;
 
-    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
-        match self {
-            Self::Network { inner, .. } => inner.poll_ready(cx),
-            #[cfg(any(test, feature = "testing"))]
-            Self::Memory(_) => Poll::Ready(Ok(())),
-        }
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        Poll::Ready(Ok(()))
     }
 
-    fn call(&mut self, uri: Uri) -> Self::Future {
+    fn call(&mut self, target: Uri) -> Self::Future {
         match self {
-            Self::Network { inner, limit } => {
-                let (connecting, limit) = (inner.call(uri), *limit);
+            Self::Network(network) => {
+                let (opening, limit) = (network.open(target), network.limit);
                 Box::pin(async move {
-                    match tokio::time::timeout(limit, connecting).await {
-                        Ok(connected) => Ok(Link::Network(Box::new(connected?))),
-                        Err(_) => Err(TooSlow(limit).into()),
-                    }
+                    let opened = timeout(limit, opening).await;
+                    opened.unwrap_or_else(|_| Err(TooSlow(limit).into()))
                 })
             }
             #[cfg(any(test, feature = "testing"))]
             Self::Memory(dial) => {
-                let link = dial().map(|io| Link::Memory(TokioIo::new(io)));
+                let link = dial().map(|io| Link::new(TokioIo::new(io)));
                 Box::pin(async move { Ok(link?) })
             }
         }
@@ -115,6 +172,66 @@ impl Service<Uri> for Connector {
 #[derive(Debug, thiserror::Error)]
 #[error("no connection within {} s", .0.as_secs_f32())]
 struct TooSlow(Duration);
+
+/// A connection to a proxy, or through it, with errors that say so.
+#[derive(Clone)]
+struct Through<C> {
+    inner: C,
+    proxy: String,
+}
+
+/// No connection, and it is the proxy's doing.
+#[derive(Debug, thiserror::Error)]
+#[error("through the proxy {proxy}")]
+struct ProxyFailed {
+    /// Host and port.
+    proxy: String,
+    source: BoxError,
+}
+
+impl<C> Through<C> {
+    fn new(proxy: &Uri, inner: C) -> Self {
+        let proxy = shown(proxy);
+        Self { inner, proxy }
+    }
+}
+
+fn shown(proxy: &Uri) -> String {
+    proxy
+        .authority()
+        .map_or_else(String::new, ToString::to_string)
+}
+
+impl<C> Service<Uri> for Through<C>
+where
+    C: Service<Uri>,
+    C::Future: Send + 'static,
+    C::Response: 'static,
+    C::Error: Into<BoxError>,
+{
+    type Response = C::Response;
+    type Error = ProxyFailed;
+    type Future = BoxFuture<'static, Result<C::Response, ProxyFailed>>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), ProxyFailed>> {
+        let proxy = &self.proxy;
+        self.inner.poll_ready(cx).map_err(|error| ProxyFailed {
+            proxy: proxy.clone(),
+            source: error.into(),
+        })
+    }
+
+    fn call(&mut self, target: Uri) -> Self::Future {
+        let proxy = self.proxy.clone();
+        let connecting = self.inner.call(target);
+        connecting
+            .map_err(|error| ProxyFailed {
+                proxy,
+                source: error.into(),
+            })
+            .boxed()
+    }
+}
 
 /// The system's resolver, with an error that can be told apart.
 #[derive(Clone)]
@@ -145,6 +262,9 @@ pub(super) fn cause(error: &hyper_util::client::legacy::Error) -> (Cause, String
         if let Some(error) = link.downcast_ref::<Unresolved>() {
             return (Cause::UnknownHost, error.to_string());
         }
+        if let Some(error) = link.downcast_ref::<ProxyFailed>() {
+            return (Cause::Unreachable, format!("{error}: {}", root(error)));
+        }
         if let Some(error) = link.downcast_ref::<TooSlow>() {
             return (Cause::Unreachable, error.to_string());
         }
@@ -166,6 +286,15 @@ pub(super) fn cause(error: &hyper_util::client::legacy::Error) -> (Cause, String
     (Cause::Broken, error.to_string())
 }
 
+/// What is at the bottom of an error.
+fn root<'a>(error: &'a (dyn StdError + 'static)) -> &'a (dyn StdError + 'static) {
+    let mut root = error;
+    while let Some(source) = root.source() {
+        root = source;
+    }
+    root
+}
+
 /// What an I/O error holds within, which its `source` leaves out: adapters wrap one in another.
 fn io_cause(error: &io::Error) -> Option<Cause> {
     if error.kind() == io::ErrorKind::ConnectionRefused {
@@ -178,12 +307,26 @@ fn io_cause(error: &io::Error) -> Option<Cause> {
     io_cause(inner.downcast_ref()?)
 }
 
+/// What a connection reads from and writes to.
+pub(super) trait Io: Read + Write + Send + Unpin {}
+
+impl<T: Read + Write + Send + Unpin> Io for T {}
+
 /// A connection.
-pub(super) enum Link {
-    // Boxed for its size: TLS state is a kilobyte.
-    Network(Box<MaybeHttpsStream<TokioIo<TcpStream>>>),
-    #[cfg(any(test, feature = "testing"))]
-    Memory(TokioIo<DuplexStream>),
+pub(super) struct Link {
+    // TCP, TLS, either of them through a tunnel, or memory: what a call through a table costs is nothing beside a read.
+    io: Box<dyn Io>,
+    /// Whether it ends at a proxy, which wants to hear whole URLs.
+    proxied: bool,
+}
+
+impl Link {
+    fn new(io: impl Io + 'static) -> Self {
+        Self {
+            io: Box::new(io),
+            proxied: false,
+        }
+    }
 }
 
 impl fmt::Debug for Link {
@@ -194,74 +337,46 @@ impl fmt::Debug for Link {
 
 impl Connection for Link {
     fn connected(&self) -> Connected {
-        match self {
-            Self::Network(link) => link.connected(),
-            #[cfg(any(test, feature = "testing"))]
-            Self::Memory(_) => Connected::new(),
-        }
+        Connected::new().proxy(self.proxied)
     }
 }
 
 impl Read for Link {
     fn poll_read(
-        self: Pin<&mut Self>,
+        mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         buffer: ReadBufCursor<'_>,
     ) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Self::Network(link) => Pin::new(&mut **link).poll_read(cx, buffer),
-            #[cfg(any(test, feature = "testing"))]
-            Self::Memory(link) => Pin::new(link).poll_read(cx, buffer),
-        }
+        Pin::new(&mut *self.io).poll_read(cx, buffer)
     }
 }
 
 impl Write for Link {
     fn poll_write(
-        self: Pin<&mut Self>,
+        mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        match self.get_mut() {
-            Self::Network(link) => Pin::new(&mut **link).poll_write(cx, bytes),
-            #[cfg(any(test, feature = "testing"))]
-            Self::Memory(link) => Pin::new(link).poll_write(cx, bytes),
-        }
+        Pin::new(&mut *self.io).poll_write(cx, bytes)
     }
 
-    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Self::Network(link) => Pin::new(&mut **link).poll_flush(cx),
-            #[cfg(any(test, feature = "testing"))]
-            Self::Memory(link) => Pin::new(link).poll_flush(cx),
-        }
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut *self.io).poll_flush(cx)
     }
 
-    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Self::Network(link) => Pin::new(&mut **link).poll_shutdown(cx),
-            #[cfg(any(test, feature = "testing"))]
-            Self::Memory(link) => Pin::new(link).poll_shutdown(cx),
-        }
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut *self.io).poll_shutdown(cx)
     }
 
     fn is_write_vectored(&self) -> bool {
-        match self {
-            Self::Network(link) => link.is_write_vectored(),
-            #[cfg(any(test, feature = "testing"))]
-            Self::Memory(link) => link.is_write_vectored(),
-        }
+        self.io.is_write_vectored()
     }
 
     fn poll_write_vectored(
-        self: Pin<&mut Self>,
+        mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        match self.get_mut() {
-            Self::Network(link) => Pin::new(&mut **link).poll_write_vectored(cx, slices),
-            #[cfg(any(test, feature = "testing"))]
-            Self::Memory(link) => Pin::new(link).poll_write_vectored(cx, slices),
-        }
+        Pin::new(&mut *self.io).poll_write_vectored(cx, slices)
     }
 }

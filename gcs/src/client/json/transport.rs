@@ -19,10 +19,11 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::config::{Pool, Timeouts};
-use super::connect::{self, Connector};
+use super::connect::{self, Connector, Network};
 use super::deadline::{Deadline, moving, patience};
 use super::limit::Limiter;
 use super::payload::{Outgoing, Payload, Sent};
+use super::proxy::Proxies;
 use super::retry::Retries;
 use super::silence::Silence;
 use crate::Cause;
@@ -38,6 +39,7 @@ const HEADERS: usize = 512;
 #[derive(Clone)]
 pub struct Http {
     client: Client<Connector, Outgoing>,
+    proxies: Proxies,
     slots: Arc<Semaphore>,
     bytes: Option<Arc<Limiter>>,
     requests: Option<Arc<Limiter>>,
@@ -62,9 +64,14 @@ impl fmt::Debug for Http {
 
 impl Http {
     /// A pool of its own. HTTP/1.1, TLS with the system's trust.
+    ///
+    /// The usual variables are read now: proxies from `HTTPS_PROXY`, `HTTP_PROXY`, `ALL_PROXY` and `NO_PROXY` in either
+    /// case (never for this machine itself), trusted roots from `SSL_CERT_FILE` and `SSL_CERT_DIR`.
     #[must_use]
     pub fn new(pool: &Pool) -> Self {
-        Self::over(Connector::network(pool.connect_timeout), pool)
+        let proxies = Proxies::from_environment();
+        let network = Network::new(pool.connect_timeout, proxies.clone());
+        Self::over(Connector::Network(network), proxies, pool)
     }
 
     /// A pool of connections inside the process: `dial` makes the client's end of each, so that a server on the same
@@ -74,10 +81,10 @@ impl Http {
         pool: &Pool,
         dial: impl Fn() -> std::io::Result<tokio::io::DuplexStream> + Send + Sync + 'static,
     ) -> Self {
-        Self::over(Connector::Memory(Arc::new(dial)), pool)
+        Self::over(Connector::Memory(Arc::new(dial)), Proxies::none(), pool)
     }
 
-    fn over(connector: Connector, pool: &Pool) -> Self {
+    fn over(connector: Connector, proxies: Proxies, pool: &Pool) -> Self {
         let client = Client::builder(TokioExecutor::new())
             .timer(TokioTimer::new())
             .pool_timer(TokioTimer::new())
@@ -88,6 +95,7 @@ impl Http {
             .build(connector);
         Self {
             client,
+            proxies,
             slots: Arc::new(Semaphore::new(pool.in_flight.max(1))),
             bytes: pool.byte_rate.map(Limiter::new).map(Arc::new),
             requests: pool.request_rate.map(Limiter::new).map(Arc::new),
@@ -105,7 +113,7 @@ impl Http {
     /// time in which the request's body moved.
     pub(super) async fn send(
         &self,
-        outgoing: Sending<'_>,
+        mut outgoing: Sending<'_>,
         timeouts: &Timeouts,
         deadline: &mut Deadline,
     ) -> Result<Arrived, Lost> {
@@ -115,6 +123,10 @@ impl Http {
         };
         if let Some(requests) = &self.requests {
             deadline.put_off(requests.pass(1).await);
+        }
+        if let Some(authorization) = self.proxies.authorization(outgoing.uri) {
+            let headers = &mut outgoing.headers;
+            headers.insert(header::PROXY_AUTHORIZATION, authorization);
         }
         let sent = Sent::default();
         let length = outgoing.payload.len();
