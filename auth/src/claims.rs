@@ -43,6 +43,8 @@ pub enum Malformed {
     Encoding,
     /// The middle part is not a JSON object.
     Json,
+    /// Another part holds characters that base64url does not have, such as a line break.
+    Characters,
 }
 
 impl Malformed {
@@ -53,6 +55,7 @@ impl Malformed {
             Self::Parts => "is not three parts with dots between",
             Self::Encoding => "has a payload that is not base64url",
             Self::Json => "has a payload that is not a JSON object",
+            Self::Characters => "holds characters that no JWT has",
         }
     }
 }
@@ -64,7 +67,7 @@ impl Claims {
     /// [`Malformed`] says which rule of RFC 7519 the text breaks.
     pub fn of(token: &SubjectToken) -> Result<Self, Malformed> {
         let mut parts = token.expose().split('.');
-        let (Some(_header), Some(payload), Some(_signature), None) =
+        let (Some(header), Some(payload), Some(signature), None) =
             (parts.next(), parts.next(), parts.next(), parts.next())
         else {
             return Err(Malformed::Parts);
@@ -75,6 +78,9 @@ impl Claims {
                 .map_err(|_| Malformed::Encoding)?,
         );
         match serde_json::from_slice(&payload) {
+            Ok(Value::Object(_)) if !is_base64url(header) || !is_base64url(signature) => {
+                Err(Malformed::Characters)
+            }
             Ok(Value::Object(claims)) => Ok(Self {
                 issuer: text(claims.get("iss")),
                 audiences: audiences(claims.get("aud")),
@@ -97,8 +103,18 @@ impl Claims {
     }
 }
 
+fn is_base64url(part: &str) -> bool {
+    part.bytes()
+        .all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'='))
+}
+
+/// A text that can be shown: no identity has control characters in it, and a terminal or a log
+/// would obey them.
 fn text(claim: Option<&Value>) -> Option<String> {
-    claim?.as_str().map(str::to_owned)
+    claim?
+        .as_str()
+        .filter(|text| !text.contains(char::is_control))
+        .map(str::to_owned)
 }
 
 fn audiences(claim: Option<&Value>) -> Vec<String> {
@@ -168,6 +184,7 @@ mod tests {
             json!({}),
             json!({"aud": 7, "iss": [], "sub": {}, "exp": "soon"}),
             json!({"aud": null, "exp": -1}),
+            json!({"iss": "a\nb", "sub": "\u{1b}[31m"}),
             json!({"exp": 1e300}),
             json!({"exp": u64::MAX}),
         ] {
@@ -213,6 +230,9 @@ mod tests {
             ("a.W10.c", Malformed::Json),  // []
             ("a.eyJh.c", Malformed::Json), // {"a, cut short
             ("..", Malformed::Json),
+            ("a\n.e30.c", Malformed::Characters),
+            ("a.e30.b\nc", Malformed::Characters),
+            ("\u{feff}a.e30.c", Malformed::Characters),
         ] {
             let token = SubjectToken::new(text.to_owned()).unwrap();
             assert_eq!(Claims::of(&token), Err(rule), "{text}");

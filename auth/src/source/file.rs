@@ -117,11 +117,26 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn white_space_is_trimmed() {
-        let (_dir, path) = file_with(" a.b.c\n");
-        let source = FileSource::new(&path);
-        assert_eq!(source.subject_token().await.unwrap().expose(), "a.b.c");
-        assert_eq!(source.describe(), path.display().to_string());
+    async fn what_editors_put_around_a_token_is_trimmed() {
+        for around in [" a.b.c\n", "a.b.c\r\n", "\u{feff}a.b.c\r\n", "\n\ta.b.c"] {
+            let (_dir, path) = file_with(around);
+            let source = FileSource::new(&path);
+            assert_eq!(source.subject_token().await.unwrap().expose(), "a.b.c");
+            assert_eq!(source.describe(), path.display().to_string());
+        }
+    }
+
+    #[tokio::test]
+    async fn a_huge_file_and_a_loop_of_links_are_refused() {
+        let (_dir, path) = file_with("");
+        let file = fs::File::options().write(true).open(&path).unwrap();
+        file.set_len(100 << 20).unwrap();
+        assert_eq!(fault_of(&path).await, SourceFault::TooLarge);
+        let (one, other) = (path.with_extension("1"), path.with_extension("2"));
+        symlink(&one, &other).unwrap();
+        symlink(&other, &one).unwrap();
+        assert_eq!(fault_of(&one).await, SourceFault::Unreadable);
+        assert_eq!(fault_of("/dev/zero").await, SourceFault::Unreadable);
     }
 
     #[tokio::test]
@@ -159,6 +174,9 @@ mod tests {
             (&b" \n"[..], SourceFault::Empty),
             (&b""[..], SourceFault::Empty),
             (&b"\xff\xfe"[..], SourceFault::Malformed),
+            // UTF-16, and nothing but the mark of UTF-8.
+            (&b"\xff\xfea\0.\0"[..], SourceFault::Malformed),
+            (&b"\xef\xbb\xbf\n"[..], SourceFault::Empty),
             (&[b'a'; LARGEST + 1][..], SourceFault::TooLarge),
         ] {
             let (_dir, path) = file_with(content);

@@ -80,9 +80,10 @@ fn read(path: &Path) -> Result<Zeroizing<String>, Unread> {
     if length > LARGEST {
         return Err(Unread::TooLarge);
     }
-    std::str::from_utf8(&buffer[..length])
-        .map(|text| Zeroizing::new(text.to_owned()))
-        .map_err(|_| Unread::NotText)
+    let text = std::str::from_utf8(&buffer[..length]).map_err(|_| Unread::NotText)?;
+    // Editors put a mark before the text, which neither JSON nor a token begins with.
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    Ok(Zeroizing::new(text.to_owned()))
 }
 
 fn open(path: &Path) -> Result<File, Unread> {

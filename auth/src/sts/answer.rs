@@ -235,7 +235,13 @@ mod tests {
             ),
             (r#"{"access_token":"t","expires_in":8.9}"#, 8),
             (r#"{"access_token":"t"}"#, 300),
+            (r#"{"access_token":"t","expires_in":null}"#, 300),
             (r#"{"access_token":"t","expires_in":1e99}"#, 86_400),
+            (
+                r#"{"access_token":"t","expires_in":18446744073709551616}"#,
+                86_400,
+            ),
+            (r#"{"access_token":"t","expires_in":"1e99"}"#, 86_400),
             (r#"{"access_token":"\u0074"}"#, 300),
         ] {
             let grant = grant(body.as_bytes()).unwrap();
@@ -258,6 +264,12 @@ mod tests {
             r#"{"access_token":"hidden","expires_in":-5}"#,
             r#"{"access_token":"hidden","expires_in":"hidden"}"#,
             r#"{"access_token":"hidden","expires_in":"NaN"}"#,
+            r#"{"access_token":"hidden","expires_in":"-inf"}"#,
+            r#"{"access_token":"hidden","expires_in":0.9}"#,
+            r#"{"access_token":"hidden","expires_in":true}"#,
+            r#"{"access_token":"hidden","expires_in":""}"#,
+            r#"{"access_token":"hidden","expires_in":{"seconds":7}}"#,
+            r#"{"access_token":"hidden","access_token":"hidden"}"#,
             r#"{"access_token":"hidden","#,
         ] {
             let useless = grant(body.as_bytes()).unwrap_err();
@@ -305,6 +317,11 @@ mod tests {
             Err(DEAD)
         );
         assert_eq!(seconds(r#","expires_in":0"#, None), Err(DEAD));
+        // The ends of what can be written.
+        let last = r#","expiry":"9999-12-31T23:59:59-23:59""#;
+        assert_eq!(seconds(last, None), Ok(86_400));
+        let first = r#","expiry":"0000-01-01T00:00:00+23:59""#;
+        assert_eq!(seconds(first, None), Ok(300));
     }
 
     #[test]

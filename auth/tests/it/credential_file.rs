@@ -203,6 +203,51 @@ async fn a_file_that_is_missing_empty_or_half_written_is_told_and_read_again() {
     }
 }
 
+#[tokio::test]
+async fn a_file_may_become_one_of_another_kind_while_it_is_used() {
+    let web = cloud().await;
+    let granting =
+        Web::start(|_| says(200, &json!({"access_token": "of-login", "expires_in": 60})));
+    let granting = granting.await;
+    let dir = tempdir().unwrap();
+    let subject = dir.path().join("subject");
+    std::fs::write(&subject, jwt(&gke_claims())).unwrap();
+    let file = File::of(&service_account(""));
+    let exchange = file.exchange();
+    exchange.exchange().await.unwrap();
+    let account = exchange.identity().principal;
+    assert!(account.unwrap().starts_with("serviceAccount:"));
+    // As an editor on another system saves it.
+    let login = login(&granting.url("/token"), "refresh").to_string();
+    file.replace(&format!("\u{feff}{login}\r\n"));
+    assert_eq!(
+        exchange.exchange().await.unwrap().token.expose(),
+        "of-login"
+    );
+    assert_eq!(
+        exchange.identity().principal,
+        None,
+        "nobody is named any more"
+    );
+    file.replace(&external(&web, &json!({"file": subject})).to_string());
+    assert_eq!(
+        exchange.exchange().await.unwrap().token.expose(),
+        "federated"
+    );
+    assert!(
+        exchange
+            .identity()
+            .principal
+            .unwrap()
+            .contains("/workloadIdentityPools/p/")
+    );
+    let unknown = json!({"type": "unheard_of"}).to_string();
+    file.replace(&unknown);
+    assert_eq!(exchange.exchange().await.unwrap_err().kind(), Kind::Config);
+    file.replace(&login);
+    exchange.exchange().await.unwrap();
+}
+
 fn external(web: &Web, source: &Value) -> Value {
     json!({
         "type": "external_account",
