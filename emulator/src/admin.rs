@@ -10,7 +10,7 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use crate::cluster::{self, MintRequest};
-use crate::config::Provider;
+use crate::config::{BucketSettings, Provider};
 use crate::content::Content;
 use crate::counters::Counters;
 use crate::error::{ApiError, Kind};
@@ -91,12 +91,24 @@ impl Admin {
     pub fn create_bucket(&self, name: &str) -> Result<(), Error> {
         let created = BucketName::parse(name)
             .map_err(ApiError::from)
-            .and_then(|bucket| self.state.store.create_bucket(bucket));
+            .and_then(|bucket| {
+                let settings = BucketSettings::default();
+                self.state.store.create_bucket(bucket, settings)
+            });
         let info = created.map_err(|error| Error::new(name, &error))?;
         self.state
             .access
             .grant(&info.name, &pool_member(cluster::POOL), Role::ObjectAdmin);
         Ok(())
+    }
+
+    /// Sets what a bucket is like.
+    ///
+    /// # Errors
+    /// The bucket does not exist.
+    pub fn set_bucket(&self, bucket: &str, settings: BucketSettings) -> Result<(), Error> {
+        let set = self.state.store.set_bucket(bucket, settings);
+        set.map_err(|error| Error::new(bucket, &error))
     }
 
     /// Binds a member to a role on a bucket. Members are `principal://…`, `principalSet://…/*`,

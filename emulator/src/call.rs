@@ -7,12 +7,13 @@ use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
 use serde::Serialize;
 
-use crate::access::Caller;
+use crate::access::{Bearer, Caller};
 use crate::body::ReplyBody;
-use crate::error::{ApiError, Failure};
+use crate::error::{ApiError, Failure, Kind};
 use crate::fields::Mask;
 use crate::name::{BucketName, ObjectName};
 use crate::object::Object;
+use crate::principal::Principal;
 use crate::query::Query;
 use crate::resource::ObjectResource;
 use crate::role::{Permission, Resource};
@@ -104,7 +105,46 @@ impl Call {
         else {
             return Err(ApiError::bucket_not_found());
         };
-        Ok(self.state.store.bucket(bucket)?.name.clone())
+        self.admitted(bucket)
+    }
+
+    /// The bucket of this name, if it takes this kind of request at all.
+    fn admitted(&self, bucket: &str) -> Result<BucketName, ApiError> {
+        let info = self.state.store.bucket(bucket)?;
+        if info.settings.requester_pays && !self.names_payer() {
+            return Err(ApiError::new(
+                Kind::UserProjectMissing,
+                "Bucket is requester pays bucket but no user project provided.",
+            ));
+        }
+        if !info.settings.uniform_access && self.needs_uniform_access() {
+            return Err(ApiError::new(
+                Kind::ConditionNotMet,
+                "The type of authentication token used for this request requires that Uniform Bucket Level Access be \
+                 enabled.",
+            ));
+        }
+        Ok(info.name.clone())
+    }
+
+    fn names_payer(&self) -> bool {
+        let header = self.header("x-goog-user-project");
+        let named = self.query.filled("userProject").or(header);
+        named.is_some_and(|project| !project.is_empty())
+    }
+
+    /// Object ACLs know neither federated identities nor access boundaries.
+    fn needs_uniform_access(&self) -> bool {
+        match &self.caller {
+            Caller::Known(Bearer {
+                principal: Principal::Workload { .. },
+                ..
+            })
+            | Caller::Known(Bearer {
+                boundary: Some(_), ..
+            }) => true,
+            Caller::Known(_) | Caller::Anonymous | Caller::Unchecked => false,
+        }
     }
 
     /// The object that the request is about, if the bucket exists and the caller may do this with the object.
@@ -136,7 +176,7 @@ impl Call {
         else {
             return Err(ApiError::bucket_not_found());
         };
-        let bucket = self.state.store.bucket(bucket)?.name.clone();
+        let bucket = self.admitted(bucket)?;
         self.permit(&bucket, permission, Resource::Object(object))?;
         Ok((bucket, ObjectName::parse(object)?))
     }

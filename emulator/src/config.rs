@@ -5,6 +5,8 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::str::FromStr;
 use std::time::Duration;
 
+use serde::Deserialize;
+
 use crate::metadata::MetadataFlavor;
 
 /// How an [`Emulator`](crate::Emulator) listens, whom it lets in and how it behaves.
@@ -150,6 +152,26 @@ impl FromStr for MutationLimit {
 impl fmt::Display for MutationLimit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/s:{}", self.per_second, self.burst)
+    }
+}
+
+/// What a bucket is set to, beside its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct BucketSettings {
+    /// Uniform bucket-level access. Without it a federated principal, and whoever comes with a credential access
+    /// boundary, is refused with 412.
+    pub uniform_access: bool,
+    /// Whether each request must name the project that pays for it, by `userProject` or `x-goog-user-project`.
+    pub requester_pays: bool,
+}
+
+impl Default for BucketSettings {
+    fn default() -> Self {
+        Self {
+            uniform_access: true,
+            requester_pays: false,
+        }
     }
 }
 

@@ -20,6 +20,7 @@ pub(crate) enum Kind {
     Invalid,
     MissingParameter,
     Unparsable,
+    UserProjectMissing,
     Anonymous,
     BadCredentials,
     Forbidden,
@@ -48,7 +49,10 @@ pub(crate) enum Kind {
 impl Kind {
     pub(crate) fn status(&self) -> StatusCode {
         match self {
-            Self::Invalid | Self::MissingParameter | Self::Unparsable => StatusCode::BAD_REQUEST,
+            Self::Invalid
+            | Self::MissingParameter
+            | Self::Unparsable
+            | Self::UserProjectMissing => StatusCode::BAD_REQUEST,
             Self::Anonymous | Self::BadCredentials => StatusCode::UNAUTHORIZED,
             Self::Forbidden => StatusCode::FORBIDDEN,
             Self::BucketNotFound | Self::ObjectNotFound | Self::NothingHere => {
@@ -72,7 +76,7 @@ impl Kind {
     fn reason(&self) -> &str {
         match self {
             Self::Invalid => "invalid",
-            Self::MissingParameter | Self::Anonymous => "required",
+            Self::MissingParameter | Self::UserProjectMissing | Self::Anonymous => "required",
             Self::Unparsable => "parseError",
             Self::BadCredentials => "authError",
             Self::Forbidden => "forbidden",
@@ -125,6 +129,7 @@ impl Kind {
     fn xml_code(&self) -> &str {
         match self {
             Self::Invalid | Self::MissingParameter | Self::Unparsable => "InvalidArgument",
+            Self::UserProjectMissing => "UserProjectMissing",
             Self::Anonymous | Self::BadCredentials => "AuthenticationRequired",
             Self::Forbidden => "AccessDenied",
             Self::BucketNotFound => "NoSuchBucket",

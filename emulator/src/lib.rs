@@ -41,6 +41,7 @@
 //! | `GET /_emulator/counters` | | [`Admin::counters`] |
 //! | `POST /_emulator/counters/reset` | | [`Admin::reset_counters`] |
 //! | `POST /_emulator/buckets` | `name` | [`Admin::create_bucket`] |
+//! | `PUT /_emulator/buckets/NAME/settings` | `uniform_access` (absent: true), `requester_pays` (absent: false) | [`Admin::set_bucket`] |
 //! | `POST /_emulator/buckets/NAME/grants` | `member`, `role` (`roles/storage.objectAdmin`, …) | [`Admin::grant`] |
 //! | `PUT /_emulator/buckets/NAME/grants` | list of `member`, `role` | [`Admin::replace_grants`] |
 //! | `POST /_emulator/service_accounts` | `email`, optional list `impersonators` | [`Admin::create_service_account`], [`Admin::grant_impersonation`] |
@@ -80,6 +81,9 @@
 //! - Any principal may ask which permissions it has on a bucket (`iam/testPermissions`); an answer without
 //!   `permissions` means none.
 //! - A failed precondition is 412 `conditionNotMet`; on reads a failed not-match is 304.
+//! - Without uniform bucket-level access ([`BucketSettings`]) a federated principal gets 412 for all that it asks of the
+//!   bucket, and so does a token inside a credential access boundary.
+//! - A bucket whose requester pays answers 400 `required` to whoever names no project.
 //! - A credential access boundary has at most 10 rules and 2048 characters, each rule for one bucket. A downscoped
 //!   token may do what both its principal and the boundary allow, ends with the token it is made of, cannot be
 //!   downscoped again, and tells `expires_in` only where that one is a service account's. Conditions are the start of
@@ -142,7 +146,8 @@ mod xml;
 pub use admin::{Admin, Error, ErrorKind};
 pub use cluster::MintRequest;
 pub use config::{
-    Auth, Config, MutationLimit, ParseAuthError, ParseLimitError, Provider, ServiceAccount,
+    Auth, BucketSettings, Config, MutationLimit, ParseAuthError, ParseLimitError, Provider,
+    ServiceAccount,
 };
 pub use counters::Counters;
 pub use fault::{FaultAction, FaultRule};

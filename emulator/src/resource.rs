@@ -107,17 +107,18 @@ pub(crate) fn bucket(info: &BucketInfo, host: &str) -> Value {
         "name": name,
         "projectNumber": crate::principal::PROJECT_NUMBER,
         "generation": info.generation.to_string(),
-        "metageneration": "1",
+        "metageneration": info.metageneration.to_string(),
         "location": "US",
         "locationType": "multi-region",
         "storageClass": "STANDARD",
         "etag": "CAE=",
         "timeCreated": rfc3339(info.created),
-        "updated": rfc3339(info.created),
+        "updated": rfc3339(info.updated),
         "iamConfiguration": {
-            "uniformBucketLevelAccess": {"enabled": true},
+            "uniformBucketLevelAccess": {"enabled": info.settings.uniform_access},
             "publicAccessPrevention": "inherited",
         },
+        "billing": {"requesterPays": info.settings.requester_pays},
     })
 }
 

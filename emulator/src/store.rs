@@ -11,7 +11,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use crate::clock::{Clock, Timestamp};
-use crate::config::MutationLimit;
+use crate::config::{BucketSettings, MutationLimit};
 use crate::content::Content;
 use crate::error::{ApiError, Kind};
 use crate::limit::Limiter;
@@ -24,11 +24,14 @@ use crate::precondition::{Preconditions, Version};
 pub(crate) type Objects = BTreeMap<ObjectName, Arc<Object>>;
 
 /// What is known of a bucket beside its objects.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct BucketInfo {
     pub(crate) name: BucketName,
     pub(crate) generation: u64,
+    pub(crate) metageneration: u64,
     pub(crate) created: Timestamp,
+    pub(crate) updated: Timestamp,
+    pub(crate) settings: BucketSettings,
 }
 
 #[derive(Debug)]
@@ -94,7 +97,11 @@ impl Store {
         }
     }
 
-    pub(crate) fn create_bucket(&self, name: BucketName) -> Result<Arc<BucketInfo>, ApiError> {
+    pub(crate) fn create_bucket(
+        &self,
+        name: BucketName,
+        settings: BucketSettings,
+    ) -> Result<Arc<BucketInfo>, ApiError> {
         let created = self.clock.now();
         let mut inner = self.inner.lock();
         if inner.buckets.contains_key(&name) {
@@ -104,7 +111,10 @@ impl Store {
         let info = Arc::new(BucketInfo {
             name: name.clone(),
             generation: inner.next_generation(created),
+            metageneration: 1,
             created,
+            updated: created,
+            settings,
         });
         let bucket = Bucket {
             info: Arc::clone(&info),
@@ -112,6 +122,22 @@ impl Store {
         };
         inner.buckets.insert(name, bucket);
         Ok(info)
+    }
+
+    pub(crate) fn set_bucket(&self, name: &str, settings: BucketSettings) -> Result<(), ApiError> {
+        let now = self.clock.now();
+        let mut inner = self.inner.lock();
+        let bucket = inner
+            .buckets
+            .get_mut(name)
+            .ok_or_else(ApiError::bucket_not_found)?;
+        bucket.info = Arc::new(BucketInfo {
+            metageneration: bucket.info.metageneration + 1,
+            updated: now,
+            settings,
+            ..BucketInfo::clone(&bucket.info)
+        });
+        Ok(())
     }
 
     pub(crate) fn delete_bucket(&self, name: &str) -> Result<(), ApiError> {

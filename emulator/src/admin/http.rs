@@ -175,6 +175,7 @@ fn change(admin: &Admin, method: &str, segments: &[&str], body: &[u8]) -> Result
     match (method, segments) {
         ("POST", ["counters", "reset"]) => admin.reset_counters(),
         ("POST", ["buckets"]) => told(admin.create_bucket(&parse::<BucketBody>(body)?.name))?,
+        ("PUT", ["buckets", bucket, "settings"]) => told(admin.set_bucket(bucket, parse(body)?))?,
         ("POST", ["buckets", bucket, "grants"]) => grant(admin, bucket, &parse(body)?)?,
         ("PUT", ["buckets", bucket, "grants"]) => replace(admin, bucket, &parse::<Vec<_>>(body)?)?,
         ("POST", ["faults"]) => admin.add_fault(parse(body)?),

@@ -1,10 +1,11 @@
 //! Buckets: as much as object clients need of them.
 
 use http::StatusCode;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use crate::access::{Bearer, Caller};
 use crate::call::{Call, Outcome, empty};
+use crate::config::BucketSettings;
 use crate::error::{ApiError, Kind};
 use crate::inbound::Inbound;
 use crate::name::BucketName;
@@ -47,6 +48,32 @@ fn refuse_bounded(call: &Call, permission: &str) -> Result<(), ApiError> {
     ))
 }
 
+/// The settings that a new bucket's resource asks for. Uniform access is on unless it is turned off.
+fn settings(resource: &Map<String, Value>) -> Result<BucketSettings, ApiError> {
+    let usual = BucketSettings::default();
+    let flag = |path: &[&str], usual| {
+        let mut value = resource.get(path[0]);
+        for key in &path[1..] {
+            value = value.and_then(|value| value.get(key));
+        }
+        match value {
+            None | Some(Value::Null) => Ok(usual),
+            Some(Value::Bool(flag)) => Ok(*flag),
+            Some(_) => Err(ApiError::invalid(format!(
+                "Invalid value for {}: true or false is wanted",
+                path.join(".")
+            ))),
+        }
+    };
+    Ok(BucketSettings {
+        uniform_access: flag(
+            &["iamConfiguration", "uniformBucketLevelAccess", "enabled"],
+            usual.uniform_access,
+        )?,
+        requester_pays: flag(&["billing", "requesterPays"], usual.requester_pays)?,
+    })
+}
+
 /// Anybody who is known, but for the node, may create a bucket and administers it then.
 pub(crate) async fn insert(call: &Call, inbound: &mut Inbound) -> Outcome {
     refuse_bounded(call, "storage.buckets.create")?;
@@ -67,7 +94,7 @@ pub(crate) async fn insert(call: &Call, inbound: &mut Inbound) -> Outcome {
     let body = parse_resource(&inbound.collect_small().await?)?;
     let name = body.get("name").and_then(Value::as_str).unwrap_or_default();
     let name = BucketName::parse(name).map_err(ApiError::from)?;
-    let info = call.state.store.create_bucket(name)?;
+    let info = call.state.store.create_bucket(name, settings(&body)?)?;
     if let Some(owner) = owner {
         call.state.access.grant(&info.name, &owner, Role::Admin);
     }

@@ -22,5 +22,6 @@ mod reads;
 mod referee;
 mod resumable;
 mod roles;
+mod settings;
 mod sts;
 mod uploads;
