@@ -134,10 +134,11 @@ pub fn access(identity: &Identity) -> Result<Access, Failure> {
     Ok(access)
 }
 
-/// How one token is got, and how long that may take; `None` for nobody.
-fn exchange(
-    identity: &Identity,
-) -> Result<Option<(Arc<dyn Exchange>, Tuning)>, gcsmount_auth::Error> {
+/// How one token is got, and how long that may take.
+type Way = (Arc<dyn Exchange>, Tuning);
+
+/// The way to the identity's tokens; `None` for nobody.
+fn exchange(identity: &Identity) -> Result<Option<Way>, gcsmount_auth::Error> {
     let steps = identity.steps.clone();
     let timeouts = Timeouts::default();
     let (first, base): (Arc<dyn Exchange>, Tuning) = match &identity.source {

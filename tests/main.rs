@@ -4,6 +4,7 @@
 
 mod architecture;
 mod bad_input;
+mod credentials;
 mod demo;
 mod files;
 mod identity;
