@@ -5,7 +5,8 @@ use std::fmt;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use http::{HeaderMap, Method, Uri};
+use http::header::{CONNECTION, CONTENT_LENGTH, TRANSFER_ENCODING, UPGRADE};
+use http::{HeaderMap, HeaderName, Method, Uri};
 
 use super::{Format, Source};
 use crate::error::{Error, Kind, SourceFault};
@@ -13,6 +14,10 @@ use crate::exchange::Timeouts;
 use crate::exchange::trouble::{Advice, explain};
 use crate::secret::SubjectToken;
 use crate::transport::{self, Peer, Transport, target};
+
+/// The headers that say where a message ends and what becomes of its connection, which the client
+/// sets. Another's would make it say what it does not do.
+const FRAMING: [HeaderName; 4] = [CONNECTION, CONTENT_LENGTH, TRANSFER_ENCODING, UPGRADE];
 
 /// Gets the subject token from a URL.
 pub struct UrlSource {
@@ -26,7 +31,8 @@ impl UrlSource {
     /// A source that asks `url`, with these headers.
     ///
     /// # Errors
-    /// [`Kind::Config`] for what is no URL, or needs TLS where the system trusts no certificate.
+    /// [`Kind::Config`] for what is no URL, or needs TLS where the system trusts no certificate, and
+    /// for headers that are the connection's own.
     pub fn new(
         url: &str,
         headers: HeaderMap,
@@ -39,6 +45,10 @@ impl UrlSource {
             "http://127.0.0.1:8080/token",
             "/",
         )?;
+        if let Some(name) = FRAMING.iter().find(|name| headers.contains_key(*name)) {
+            let message = format!("credential_source.headers may not set {name}: leave it out");
+            return Err(Error::new(Kind::Config, message));
+        }
         let transport = Transport::new(&uri, timeouts.connect, timeouts.source)?;
         Ok(Self {
             uri,
@@ -96,5 +106,27 @@ impl Source for UrlSource {
 impl fmt::Debug for UrlSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "UrlSource({})", self.describe())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::HeaderValue;
+
+    use super::*;
+
+    #[test]
+    fn headers_of_the_connection_are_not_the_files_to_set() {
+        for name in ["Content-Length", "transfer-encoding", "x-fine"] {
+            let name = HeaderName::from_bytes(name.as_bytes()).unwrap();
+            let headers = HeaderMap::from_iter([(name.clone(), HeaderValue::from_static("7"))]);
+            let url = "http://127.0.0.1:1/token";
+            let made = UrlSource::new(url, headers, Format::Text, Timeouts::default());
+            assert_eq!(made.is_ok(), name == "x-fine", "{name}");
+            if let Err(error) = made {
+                assert_eq!(error.kind(), Kind::Config);
+                assert!(error.message().contains(name.as_str()), "{error}");
+            }
+        }
     }
 }

@@ -4,6 +4,7 @@
 use std::error::Error as StdError;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -14,6 +15,7 @@ use http_body_util::Full;
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;
 use hyperlocal::UnixConnector;
+use tokio::sync::Semaphore;
 use tokio::task::spawn_blocking;
 
 use super::sun_path::{Address, NotASocket};
@@ -26,6 +28,10 @@ pub(crate) struct Socket {
     path: PathBuf,
     client: Client<UnixConnector, Full<Bytes>>,
     total: Duration,
+    /// Held by the one look at the path that runs. One that hangs (a dead network file system)
+    /// outlives the deadline of its caller; those after it wait here instead of filling the thread
+    /// pool.
+    looking: Arc<Semaphore>,
 }
 
 impl Socket {
@@ -39,6 +45,7 @@ impl Socket {
             path,
             client,
             total,
+            looking: Arc::new(Semaphore::new(1)),
         }
     }
 
@@ -49,9 +56,7 @@ impl Socket {
 
     async fn converse(&self, target: &PathAndQuery, peer: Peer<'_>) -> Result<Answer, Error> {
         // Held until the answer is read: the connection goes through what it has opened.
-        let address = address(&self.path)
-            .await
-            .map_err(|error| no_way(&error, peer))?;
+        let address = self.address().await.map_err(|error| no_way(&error, peer))?;
         let uri = uri(address.path(), target)
             .ok_or_else(|| Error::new(Kind::Internal, "the address of a socket makes no URL"))?;
         let mut request = request(Method::GET, uri, Bytes::new());
@@ -72,14 +77,16 @@ impl Socket {
             body: collect(body, peer).await?,
         })
     }
-}
 
-/// Looks at the file system on the thread pool: it may be a slow one.
-async fn address(path: &Path) -> io::Result<Address> {
-    let path = path.to_owned();
-    spawn_blocking(move || Address::of_present(&path))
-        .await
-        .map_err(io::Error::other)?
+    async fn address(&self) -> io::Result<Address> {
+        let alone = Arc::clone(&self.looking).acquire_owned().await;
+        let path = self.path.clone();
+        let looking = spawn_blocking(move || {
+            let _alone = alone;
+            Address::of_present(&path)
+        });
+        looking.await.map_err(io::Error::other)?
+    }
 }
 
 /// The URL of `target` at the socket, as the connector wants it. Put together from its parts: the
@@ -123,6 +130,23 @@ fn no_way(error: &io::Error, peer: Peer<'_>) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_look_at_the_path_that_hangs_holds_back_those_after_it() {
+        let socket = Socket::new("/no/such/socket".into(), Duration::from_secs(5));
+        let peer = Peer {
+            name: "it",
+            setting: "--token-url",
+        };
+        let target = PathAndQuery::from_static("/");
+        let hung = Arc::clone(&socket.looking).acquire_owned().await.unwrap();
+        let kind = |outcome: Result<Answer, Error>| outcome.err().map(|error| error.kind());
+        let second = socket.get(&target, peer).await;
+        assert_eq!(kind(second), Some(Kind::Timeout));
+        drop(hung);
+        let third = socket.get(&target, peer).await;
+        assert_eq!(kind(third), Some(Kind::Unreachable(Reach::Network)));
+    }
 
     #[test]
     fn each_cause_has_its_sentence() {
