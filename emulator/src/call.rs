@@ -1,6 +1,7 @@
 //! One request to the storage API: what it asks, who asks, and the replies that all verbs share.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::request::Parts;
@@ -210,9 +211,20 @@ impl Call {
         Ok(reply)
     }
 
+    /// An object's resource, as this caller sees it.
+    pub(crate) fn resource<'o>(&self, object: &'o Object) -> ObjectResource<'o> {
+        ObjectResource::new(object, &self.host, self.retention(&object.bucket))
+    }
+
+    /// The retention period of a bucket.
+    pub(crate) fn retention(&self, bucket: &BucketName) -> Option<Duration> {
+        let info = self.state.store.bucket(bucket.as_str()).ok()?;
+        info.settings.retention
+    }
+
     /// The reply with an object's resource.
     pub(crate) fn object_json(&self, object: &Object) -> Outcome {
-        let mut reply = self.json(&ObjectResource::new(object, &self.host))?;
+        let mut reply = self.json(&self.resource(object))?;
         if let Ok(etag) = HeaderValue::try_from(object.etag()) {
             reply.headers_mut().insert(header::ETAG, etag);
         }

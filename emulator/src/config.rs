@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::str::FromStr;
 use std::time::Duration;
 
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 
 use crate::metadata::MetadataFlavor;
 
@@ -164,6 +164,14 @@ pub struct BucketSettings {
     pub uniform_access: bool,
     /// Whether each request must name the project that pays for it, by `userProject` or `x-goog-user-project`.
     pub requester_pays: bool,
+    /// How long an object is kept from being replaced or deleted; `None` for no retention policy.
+    #[serde(rename = "retention_seconds", deserialize_with = "seconds")]
+    pub retention: Option<Duration>,
+}
+
+fn seconds<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>, D::Error> {
+    let seconds = Option::<u64>::deserialize(deserializer)?;
+    Ok(seconds.map(Duration::from_secs))
 }
 
 impl Default for BucketSettings {
@@ -171,6 +179,7 @@ impl Default for BucketSettings {
         Self {
             uniform_access: true,
             requester_pays: false,
+            retention: None,
         }
     }
 }

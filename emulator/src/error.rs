@@ -24,6 +24,8 @@ pub(crate) enum Kind {
     Anonymous,
     BadCredentials,
     Forbidden,
+    ObjectUnderActiveHold,
+    RetentionPolicyNotMet,
     BucketNotFound,
     ObjectNotFound,
     /// A path or an upload session that leads nowhere.
@@ -54,7 +56,9 @@ impl Kind {
             | Self::Unparsable
             | Self::UserProjectMissing => StatusCode::BAD_REQUEST,
             Self::Anonymous | Self::BadCredentials => StatusCode::UNAUTHORIZED,
-            Self::Forbidden => StatusCode::FORBIDDEN,
+            Self::Forbidden | Self::ObjectUnderActiveHold | Self::RetentionPolicyNotMet => {
+                StatusCode::FORBIDDEN
+            }
             Self::BucketNotFound | Self::ObjectNotFound | Self::NothingHere => {
                 StatusCode::NOT_FOUND
             }
@@ -80,6 +84,8 @@ impl Kind {
             Self::Unparsable => "parseError",
             Self::BadCredentials => "authError",
             Self::Forbidden => "forbidden",
+            Self::ObjectUnderActiveHold => "objectUnderActiveHold",
+            Self::RetentionPolicyNotMet => "retentionPolicyNotMet",
             Self::BucketNotFound | Self::ObjectNotFound | Self::NothingHere => "notFound",
             Self::MethodNotAllowed => "httpMethodNotAllowed",
             Self::RequestTimeout => "requestTimeout",
@@ -132,6 +138,8 @@ impl Kind {
             Self::UserProjectMissing => "UserProjectMissing",
             Self::Anonymous | Self::BadCredentials => "AuthenticationRequired",
             Self::Forbidden => "AccessDenied",
+            Self::ObjectUnderActiveHold => "ObjectUnderActiveHold",
+            Self::RetentionPolicyNotMet => "RetentionPolicyNotMet",
             Self::BucketNotFound => "NoSuchBucket",
             Self::ObjectNotFound | Self::NothingHere => "NoSuchKey",
             Self::MethodNotAllowed => "MethodNotAllowed",

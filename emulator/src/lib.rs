@@ -41,7 +41,7 @@
 //! | `GET /_emulator/counters` | | [`Admin::counters`] |
 //! | `POST /_emulator/counters/reset` | | [`Admin::reset_counters`] |
 //! | `POST /_emulator/buckets` | `name` | [`Admin::create_bucket`] |
-//! | `PUT /_emulator/buckets/NAME/settings` | `uniform_access` (absent: true), `requester_pays` (absent: false) | [`Admin::set_bucket`] |
+//! | `PUT /_emulator/buckets/NAME/settings` | `uniform_access` (absent: true), `requester_pays` (absent: false), `retention_seconds` (absent: none) | [`Admin::set_bucket`] |
 //! | `POST /_emulator/buckets/NAME/grants` | `member`, `role` (`roles/storage.objectAdmin`, …) | [`Admin::grant`] |
 //! | `PUT /_emulator/buckets/NAME/grants` | list of `member`, `role` | [`Admin::replace_grants`] |
 //! | `POST /_emulator/service_accounts` | `email`, optional list `impersonators` | [`Admin::create_service_account`], [`Admin::grant_impersonation`] |
@@ -84,6 +84,9 @@
 //! - Without uniform bucket-level access ([`BucketSettings`]) a federated principal gets 412 for all that it asks of the
 //!   bucket, and so does a token inside a credential access boundary.
 //! - A bucket whose requester pays answers 400 `required` to whoever names no project.
+//! - What is under a temporary or an event-based hold, or younger than the retention period of its bucket, is neither
+//!   replaced nor deleted: 403 `objectUnderActiveHold` or `retentionPolicyNotMet`. The release of an event-based hold
+//!   begins the period anew. Copies are under no hold.
 //! - A credential access boundary has at most 10 rules and 2048 characters, each rule for one bucket. A downscoped
 //!   token may do what both its principal and the boundary allow, ends with the token it is made of, cannot be
 //!   downscoped again, and tells `expires_in` only where that one is a service account's. Conditions are the start of
@@ -111,6 +114,7 @@ mod error;
 mod fault;
 mod fields;
 mod gate;
+mod hold;
 mod iam;
 mod inbound;
 mod json;

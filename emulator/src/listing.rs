@@ -196,6 +196,7 @@ mod tests {
                 metageneration: 1,
                 created: Duration::ZERO,
                 updated: Duration::ZERO,
+                retained_from: Duration::ZERO,
                 content: Content::default(),
                 attributes: Attributes::default(),
             };

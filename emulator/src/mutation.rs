@@ -57,6 +57,7 @@ impl Store {
     ) -> Result<Arc<Object>, ApiError> {
         self.transact(bucket, |tx| {
             terms.check(tx.version(name))?;
+            tx.check_free(name)?;
             tx.spend(&[name])?;
             Ok(tx.put(name, draft))
         })
@@ -99,6 +100,7 @@ impl Store {
         self.transact(bucket, |tx| {
             let live = tx.find(name, generation)?;
             conditions.check_write(live.version())?;
+            tx.check_free(name)?;
             tx.spend(&[name])?;
             tx.remove(name);
             Ok(())
@@ -114,6 +116,11 @@ impl Store {
         self.transact(bucket, |tx| {
             let sources = compose_sources(tx, &request.sources)?;
             request.terms.check(tx.version(target))?;
+            tx.check_free(target)?;
+            if request.delete_sources {
+                let mut names = request.sources.iter().map(|source| &source.name);
+                names.try_for_each(|name| tx.check_free(name))?;
+            }
             tx.spend(&[target])?;
             let draft = Draft {
                 content: Content::concatenate(sources.iter().map(|source| &source.content)),
@@ -146,6 +153,8 @@ impl Store {
             let live = tx.find(source, None)?;
             request.source_conditions.check_write(live.version())?;
             request.target_terms.check(tx.version(target))?;
+            tx.check_free(source)?;
+            tx.check_free(target)?;
             tx.spend(&[source, target])?;
             let draft = Draft {
                 content: live.content.clone(),

@@ -12,6 +12,7 @@ use time::format_description::well_known::Rfc3339;
 use crate::clock::Timestamp;
 use crate::content::Content;
 use crate::error::{ApiError, Kind};
+use crate::hold::Holds;
 use crate::name::{BucketName, ObjectName};
 use crate::precondition::Version;
 
@@ -27,6 +28,8 @@ pub(crate) struct Object {
     pub(crate) metageneration: u64,
     pub(crate) created: Timestamp,
     pub(crate) updated: Timestamp,
+    /// When the retention period began: at its creation, or when an event-based hold was released.
+    pub(crate) retained_from: Timestamp,
     pub(crate) content: Content,
     pub(crate) attributes: Attributes,
 }
@@ -84,6 +87,7 @@ pub(crate) struct Attributes {
     /// RFC 3339, as it was given.
     pub(crate) custom_time: Option<String>,
     pub(crate) metadata: BTreeMap<String, String>,
+    pub(crate) holds: Holds,
 }
 
 impl Attributes {
@@ -102,6 +106,7 @@ impl Attributes {
             };
             *field = optional_text(key, value)?;
         }
+        self.holds.merge(patch)?;
         match patch.get("metadata") {
             None => {}
             Some(Value::Null) => self.metadata.clear(),

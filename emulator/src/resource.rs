@@ -1,11 +1,13 @@
 //! JSON resources as the API prints them: objects and buckets.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Serialize;
 use serde_json::{Value, json};
 
+use crate::hold;
 use crate::object::{Object, rfc3339};
 use crate::store::BucketInfo;
 
@@ -56,13 +58,24 @@ pub(crate) struct ObjectResource<'a> {
     time_storage_class_updated: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     custom_time: Option<&'a str>,
+    #[serde(skip_serializing_if = "is_not")]
+    temporary_hold: bool,
+    #[serde(skip_serializing_if = "is_not")]
+    event_based_hold: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    retention_expiration_time: Option<String>,
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     metadata: &'a BTreeMap<String, String>,
 }
 
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde's signature")]
+fn is_not(flag: &bool) -> bool {
+    !flag
+}
+
 impl<'a> ObjectResource<'a> {
-    /// Links lead to the host that the caller asked.
-    pub(crate) fn new(object: &'a Object, host: &str) -> Self {
+    /// Links lead to the host that the caller asked; `retention` is the bucket's.
+    pub(crate) fn new(object: &'a Object, host: &str, retention: Option<Duration>) -> Self {
         let (bucket, name) = (object.bucket.as_str(), object.name.as_str());
         let path = format!("storage/v1/b/{bucket}/o/{}", encode(name));
         let generation = object.generation;
@@ -92,6 +105,9 @@ impl<'a> ObjectResource<'a> {
             time_storage_class_updated: created.clone(),
             time_created: created,
             custom_time: attributes.custom_time.as_deref(),
+            temporary_hold: attributes.holds.temporary,
+            event_based_hold: attributes.holds.event_based,
+            retention_expiration_time: hold::retained_until(object, retention).map(rfc3339),
             metadata: &attributes.metadata,
         }
     }
@@ -100,7 +116,7 @@ impl<'a> ObjectResource<'a> {
 /// A bucket resource.
 pub(crate) fn bucket(info: &BucketInfo, host: &str) -> Value {
     let name = info.name.as_str();
-    json!({
+    let mut resource = json!({
         "kind": "storage#bucket",
         "id": name,
         "selfLink": format!("http://{host}/storage/v1/b/{name}"),
@@ -119,7 +135,14 @@ pub(crate) fn bucket(info: &BucketInfo, host: &str) -> Value {
             "publicAccessPrevention": "inherited",
         },
         "billing": {"requesterPays": info.settings.requester_pays},
-    })
+    });
+    if let Some(period) = info.settings.retention {
+        resource["retentionPolicy"] = json!({
+            "retentionPeriod": period.as_secs().to_string(),
+            "effectiveTime": rfc3339(info.updated),
+        });
+    }
+    resource
 }
 
 /// The storage layout of a bucket: flat.

@@ -14,6 +14,7 @@ use crate::clock::{Clock, Timestamp};
 use crate::config::{BucketSettings, MutationLimit};
 use crate::content::Content;
 use crate::error::{ApiError, Kind};
+use crate::hold;
 use crate::limit::Limiter;
 use crate::listing::{self, ListQuery, Page};
 use crate::name::{BucketName, ObjectName};
@@ -210,14 +211,14 @@ impl Store {
             let mut inner = self.inner.lock();
             let now = self.clock.now();
             let inner = &mut *inner;
-            let objects = &mut inner
+            let entry = inner
                 .buckets
                 .get_mut(bucket)
-                .ok_or_else(ApiError::bucket_not_found)?
-                .objects;
+                .ok_or_else(ApiError::bucket_not_found)?;
             work(&mut Transaction {
                 bucket,
-                objects,
+                retention: entry.info.settings.retention,
+                objects: &mut entry.objects,
                 limiter: inner.limiter.as_mut(),
                 last_generation: &mut inner.last_generation,
                 now,
@@ -259,6 +260,7 @@ fn find(
 /// One bucket under the lock.
 pub(crate) struct Transaction<'a> {
     bucket: &'a BucketName,
+    retention: Option<Duration>,
     objects: &'a mut Objects,
     limiter: Option<&'a mut Limiter>,
     last_generation: &'a mut u64,
@@ -282,6 +284,14 @@ impl Transaction<'_> {
         live.map_or_else(Version::default, |object| object.version())
     }
 
+    /// Refuses to end the live version of a name, if there is one, while a hold or the retention policy keeps it.
+    pub(crate) fn check_free(&self, name: &ObjectName) -> Result<(), ApiError> {
+        match self.objects.get(name) {
+            Some(live) => hold::check_free(live, self.retention, self.now),
+            None => Ok(()),
+        }
+    }
+
     /// Counts one mutation of each name against the limit.
     pub(crate) fn spend(&mut self, names: &[&ObjectName]) -> Result<(), ApiError> {
         let Some(limiter) = self.limiter.as_mut() else {
@@ -301,6 +311,7 @@ impl Transaction<'_> {
             metageneration: 1,
             created: self.now,
             updated: self.now,
+            retained_from: self.now,
             content: draft.content,
             attributes: draft.attributes,
         });
@@ -310,7 +321,13 @@ impl Transaction<'_> {
 
     /// Makes a version with other attributes and the next metageneration live.
     pub(crate) fn amend(&mut self, live: &Object, attributes: Attributes) -> Arc<Object> {
+        let released = live.attributes.holds.event_based && !attributes.holds.event_based;
         let object = Arc::new(Object {
+            retained_from: if released {
+                self.now
+            } else {
+                live.retained_from
+            },
             metageneration: live.metageneration + 1,
             updated: self.now.max(live.updated + Duration::from_millis(1)),
             attributes,

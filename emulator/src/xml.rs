@@ -5,6 +5,7 @@ use http::{HeaderValue, Response, StatusCode, header};
 use crate::body::ReplyBody;
 use crate::call::{Call, Outcome};
 use crate::error::{ApiError, Kind};
+use crate::hold::Holds;
 use crate::inbound::Inbound;
 use crate::json::{delete, get};
 use crate::object::Attributes;
@@ -78,5 +79,6 @@ fn attributes(call: &Call) -> Attributes {
         storage_class: text("x-goog-storage-class"),
         custom_time: text("x-goog-custom-time"),
         metadata: custom.collect(),
+        holds: Holds::default(),
     }
 }

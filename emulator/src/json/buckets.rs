@@ -1,5 +1,7 @@
 //! Buckets: as much as object clients need of them.
 
+use std::time::Duration;
+
 use http::StatusCode;
 use serde_json::{Map, Value, json};
 
@@ -12,6 +14,9 @@ use crate::name::BucketName;
 use crate::object::parse_resource;
 use crate::resource;
 use crate::role::{Permission, Role};
+
+/// A hundred years in seconds, the longest that GCS keeps an object.
+const MAX_RETENTION: u64 = 3_155_760_000;
 
 /// The buckets that the caller has a role on.
 pub(crate) fn list(call: &Call) -> Outcome {
@@ -71,7 +76,25 @@ fn settings(resource: &Map<String, Value>) -> Result<BucketSettings, ApiError> {
             usual.uniform_access,
         )?,
         requester_pays: flag(&["billing", "requesterPays"], usual.requester_pays)?,
+        retention: retention(resource.get("retentionPolicy"))?,
     })
+}
+
+/// The period of a retention policy: whole seconds, in a string as Google prints them, or a number.
+fn retention(policy: Option<&Value>) -> Result<Option<Duration>, ApiError> {
+    let Some(policy) = policy.filter(|policy| !policy.is_null()) else {
+        return Ok(None);
+    };
+    let seconds = match policy.get("retentionPeriod") {
+        Some(Value::String(text)) => text.parse().ok(),
+        Some(number) => number.as_u64(),
+        None => None,
+    };
+    let sane = seconds.filter(|seconds| (1..=MAX_RETENTION).contains(seconds));
+    sane.map(|seconds| Some(Duration::from_secs(seconds)))
+        .ok_or_else(|| {
+            ApiError::invalid("Invalid value for retentionPolicy.retentionPeriod: 1 to 3155760000 seconds are wanted")
+        })
 }
 
 /// Anybody who is known, but for the node, may create a bucket and administers it then.

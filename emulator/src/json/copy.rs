@@ -11,6 +11,7 @@ use serde::Serialize;
 
 use crate::call::{Call, Outcome};
 use crate::error::{ApiError, Failure};
+use crate::hold::Holds;
 use crate::inbound::Inbound;
 use crate::object::{Attributes, Object, parse_resource};
 use crate::precondition::Preconditions;
@@ -55,7 +56,7 @@ pub(crate) async fn rewrite(call: &Call, inbound: &mut Inbound) -> Outcome {
         object_size: size.to_string(),
         done: true,
         rewrite_token: None,
-        resource: Some(ObjectResource::new(&object, &call.host)),
+        resource: Some(call.resource(&object)),
     })
 }
 
@@ -75,7 +76,10 @@ async fn prepare(call: &Call, inbound: &mut Inbound) -> Result<(Arc<Object>, Att
     let source = call.state.store.find(&bucket, &name, generation)?;
     Preconditions::source(&call.query)?.check_write(source.version())?;
     let attributes = if given == Attributes::default() {
-        source.attributes.clone()
+        Attributes {
+            holds: Holds::default(),
+            ..source.attributes.clone()
+        }
     } else {
         given
     };

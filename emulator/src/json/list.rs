@@ -22,10 +22,11 @@ pub(crate) fn list(call: &Call) -> Outcome {
     let bucket = call.listing()?;
     let query = ListQuery::parse(&call.query)?;
     let page = call.state.store.list(&bucket, &query)?;
+    let retention = call.retention(&bucket);
     let resources = page
         .items
         .iter()
-        .map(|object| ObjectResource::new(object, &call.host));
+        .map(|object| ObjectResource::new(object, &call.host, retention));
     call.json(&ObjectList {
         kind: "storage#objects",
         next_page_token: page.next_page_token,

@@ -15,7 +15,7 @@ use crate::call::{Call, Outcome, empty};
 use crate::error::{ApiError, Failure, Kind};
 use crate::inbound::Inbound;
 use crate::object::parse_resource;
-use crate::resource::{ObjectResource, encode};
+use crate::resource::encode;
 
 /// GCS persists in multiples of this.
 const QUANTUM: u64 = 256 * 1024;
@@ -204,7 +204,7 @@ impl Transfer<'_> {
         };
         let resource = self.session.finish(claim, rest, |content| {
             let object = upload.publish(call, content)?;
-            call.print(&ObjectResource::new(&object, &call.host))
+            call.print(&call.resource(&object))
         })?;
         Ok(published(resource))
     }
