@@ -14,6 +14,6 @@ pub mod store;
 pub mod testing;
 
 pub use error::{Cause, Error, Kind, Result};
-pub use name::{BucketName, ObjectName};
-pub use object::{Generation, Metageneration, Object};
+pub use name::{BucketName, FolderName, ObjectName};
+pub use object::{Folder, Generation, Layout, Metageneration, Object};
 pub use store::Store;

@@ -28,6 +28,9 @@ pub enum Invalid {
     /// The store refuses `.`, `..` and names below `.well-known/acme-challenge/`.
     #[error("the store reserves this object name")]
     Reserved,
+    /// Folder names end with a slash.
+    #[error("a folder name ends with '/'")]
+    NotFolder,
     /// Bucket names are 3 to 222 of `a-z 0-9 - _ .`, beginning and ending with a letter or digit.
     #[error(
         "a bucket name has 3 to 222 characters of a-z, 0-9, '-', '_' and '.', and begins and ends with a letter or a digit"
@@ -77,7 +80,7 @@ impl ObjectName {
     /// Takes `name` if the store would.
     ///
     /// # Errors
-    /// Every [`Invalid`] but [`Invalid::Bucket`].
+    /// Every [`Invalid`] but [`Invalid::Bucket`] and [`Invalid::NotFolder`].
     pub fn parse(name: impl AsRef<[u8]>) -> Result<Self, Invalid> {
         let name = name.as_ref();
         if name.is_empty() {
@@ -100,6 +103,39 @@ impl ObjectName {
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
+    }
+}
+
+/// The full name of a folder in a bucket with a hierarchical namespace, its `/` at the end included.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct FolderName(Arc<str>);
+
+impl FolderName {
+    /// Takes `name` if the store would.
+    ///
+    /// # Errors
+    /// Every [`Invalid`] but [`Invalid::Bucket`].
+    pub fn parse(name: impl AsRef<[u8]>) -> Result<Self, Invalid> {
+        let name = ObjectName::parse(name)?;
+        match name.as_str() {
+            "./" | "../" => Err(Invalid::Reserved),
+            folder if folder.ends_with('/') => Ok(Self(name.0)),
+            _ => Err(Invalid::NotFolder),
+        }
+    }
+
+    /// The name, unescaped.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// The folder that this one is in; `None` at the top.
+    #[must_use]
+    pub fn parent(&self) -> Option<Self> {
+        let inner = self.0.strip_suffix('/')?;
+        let end = inner.rfind('/')? + 1;
+        Some(Self(self.0[..end].into()))
     }
 }
 
@@ -130,7 +166,7 @@ macro_rules! text_newtype {
         }
     )*};
 }
-text_newtype!(BucketName, ObjectName);
+text_newtype!(BucketName, FolderName, ObjectName);
 
 #[cfg(test)]
 mod tests {
@@ -157,6 +193,27 @@ mod tests {
         ];
         for (name, why) in bad {
             assert_eq!(ObjectName::parse(name), Err(why));
+        }
+    }
+
+    #[test]
+    fn folder_names_end_with_a_slash() {
+        for (name, parent) in [
+            ("a/", None),
+            ("a/b/", Some("a/")),
+            ("é /../x/", Some("é /../")),
+        ] {
+            let folder = FolderName::parse(name).unwrap();
+            assert_eq!(folder.as_str(), name);
+            assert_eq!(folder.parent().as_ref().map(FolderName::as_str), parent);
+        }
+        for (name, why) in [
+            ("", Invalid::Empty),
+            ("a", Invalid::NotFolder),
+            ("../", Invalid::Reserved),
+            ("a\n/", Invalid::LineBreak),
+        ] {
+            assert_eq!(FolderName::parse(name), Err(why), "{name}");
         }
     }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::time::SystemTime;
 
-use crate::ObjectName;
+use crate::{FolderName, ObjectName};
 
 macro_rules! number {
     ($(#[$doc:meta])* $name:ident) => {
@@ -132,6 +132,30 @@ pub struct Bucket {
     /// Whether access goes by IAM alone (uniform bucket-level access), which federated identities depend on; `None`
     /// where the identity may not read it.
     pub uniform_access: Option<bool>,
+}
+
+/// A folder of a bucket with a hierarchical namespace: a resource of its own, which is there while it is empty.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Folder {
+    /// Full name.
+    pub name: FolderName,
+    /// Counts the changes of the folder's metadata, from 1.
+    pub metageneration: Metageneration,
+    /// When it was made; a rename does not change it.
+    pub created: SystemTime,
+    /// When it last changed.
+    pub updated: SystemTime,
+}
+
+/// How a bucket keeps its objects, which whoever may list them may know.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Layout {
+    /// Region, dual-region or multi-region, in upper case.
+    pub location: String,
+    /// `region`, `dual-region`, `multi-region` or `zone`.
+    pub location_type: String,
+    /// Whether folders are resources of their own (hierarchical namespace).
+    pub hierarchical: bool,
 }
 
 #[cfg(test)]

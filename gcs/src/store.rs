@@ -2,8 +2,8 @@
 //!
 //! A [`Store`] is one bucket, seen by one identity. What its methods promise holds for every implementation and is
 //! checked by the contract suite. Implementations retry what is safe to repeat and resolve answers that were lost;
-//! when a method returns, its outcome is known, or the error is [`Kind::Unavailable`](crate::Kind::Unavailable) or
-//! [`Kind::Canceled`](crate::Kind::Canceled) and the caller must look.
+//! when a method returns, its outcome is known, or the error is [`Kind::Unavailable`] or
+//! [`Kind::Canceled`] and the caller must look.
 //!
 //! Dropping a future or a stream abandons the call: it frees its connection and leaves at most a completed mutation
 //! behind, never a partial object.
@@ -15,13 +15,13 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use futures_util::stream::BoxStream;
 
-use crate::object::{Attributes, Bucket, Digest};
-use crate::{Generation, Metageneration, Object, ObjectName, Result};
+use crate::object::{Attributes, Bucket, Digest, Folder, Layout};
+use crate::{Error, FolderName, Generation, Kind, Metageneration, Object, ObjectName, Result};
 
 /// What must be true of the live object for a call to act. Empty: nothing.
 ///
 /// Checked by the store in one step with the act itself. A call whose precondition does not hold does nothing and
-/// fails with [`Kind::Precondition`](crate::Kind::Precondition).
+/// fails with [`Kind::Precondition`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Preconditions {
     /// The live generation is this one; [`Generation::ABSENT`]: there is none.
@@ -62,7 +62,7 @@ impl Preconditions {
 pub struct ReadRequest {
     /// The object.
     pub name: ObjectName,
-    /// This content and no other; [`Kind::NotFound`](crate::Kind::NotFound) when the store no longer has it. `None`: the live one.
+    /// This content and no other; [`Kind::NotFound`] when the store no longer has it. `None`: the live one.
     pub generation: Option<Generation>,
     /// Offsets in the stored bytes, the end clipped to the object's size. `None`: everything.
     pub range: Option<Range<u64>>,
@@ -169,6 +169,40 @@ pub struct Patch {
     pub content_type: Option<String>,
     /// Custom metadata to set (`Some`) or remove (`None`), key by key; keys that are not named stay.
     pub metadata: Vec<(String, Option<String>)>,
+}
+
+/// Which folders to list.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct FolderListRequest {
+    /// Only folders whose names begin with this: empty, or the name of a folder.
+    pub prefix: String,
+    /// Only those directly below the prefix; else all of them at any depth. The folder of the prefix may be listed with
+    /// either.
+    pub children_only: bool,
+    /// Where the page before this one ended; opaque.
+    pub page_token: Option<String>,
+    /// The most folders on one page; the store may return fewer. `None`: the store's own.
+    pub max_results: Option<u32>,
+}
+
+/// One page of folders, in byte order of the names.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct FolderPage {
+    /// Folders that are there.
+    pub folders: Vec<Folder>,
+    /// Pass as [`FolderListRequest::page_token`] for more. A page may be empty and still have a next one.
+    pub next_page_token: Option<String>,
+}
+
+/// A rename of a folder with everything in it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FolderRename {
+    /// From here.
+    pub source: FolderName,
+    /// To here, where no folder is.
+    pub target: FolderName,
+    /// The source's metageneration; without it, a rename whose request may have been lost is not repeated.
+    pub source_metageneration: Option<Metageneration>,
 }
 
 /// Whole seconds by which the store's clock is ahead of this machine's; negative: behind.
@@ -281,6 +315,70 @@ pub trait Store: Debug + Send + Sync + 'static {
     /// # Errors
     /// `NotFound`, `Precondition`, `Unsupported` where the service cannot move.
     async fn rename(&self, request: &TransferRequest) -> Result<Object>;
+
+    /// How the bucket keeps its objects, for whom the bucket's own metadata is closed too.
+    ///
+    /// # Errors
+    /// `NotFound` where there is no such bucket, `Denied`.
+    async fn layout(&self) -> Result<Layout> {
+        Err(unsupported("storage.buckets.getStorageLayout", "bucket"))
+    }
+
+    /// Makes an empty folder, and with `recursive` the folders that it is in.
+    ///
+    /// This and all further calls are for buckets with a hierarchical namespace, and `Unsupported` in any other.
+    ///
+    /// # Errors
+    /// `Exists`; `NotFound` where the folder that it is to be in is missing.
+    async fn create_folder(&self, name: &FolderName, recursive: bool) -> Result<Folder> {
+        let _ = recursive;
+        Err(unsupported("storage.folders.insert", name))
+    }
+
+    /// The folder of this name. Writing an object makes the folders that it is in.
+    ///
+    /// # Errors
+    /// `NotFound`.
+    async fn folder(&self, name: &FolderName) -> Result<Folder> {
+        Err(unsupported("storage.folders.get", name))
+    }
+
+    /// One page of folders.
+    ///
+    /// # Errors
+    /// `Invalid` for a prefix that is no folder's name, and for a page token that is not the store's.
+    async fn list_folders(&self, request: &FolderListRequest) -> Result<FolderPage> {
+        Err(unsupported("storage.folders.list", &request.prefix))
+    }
+
+    /// Moves a folder with all folders and objects in it, in one step, and returns when it is done: at no moment is a
+    /// part of it here and a part there. While it lasts, writes below either name are `Throttled`.
+    ///
+    /// # Errors
+    /// `NotFound` for the source and for the folder that the target is to be in, `Exists` for the target,
+    /// `Precondition`, `Invalid` for a target inside the source.
+    async fn rename_folder(&self, request: &FolderRename) -> Result<Folder> {
+        Err(unsupported("storage.folders.rename", &request.source))
+    }
+
+    /// Removes an empty folder, where `metageneration` is the one that it has.
+    ///
+    /// # Errors
+    /// `NotFound`, `NotEmpty`, `Precondition`.
+    async fn delete_folder(
+        &self,
+        name: &FolderName,
+        metageneration: Option<Metageneration>,
+    ) -> Result<()> {
+        let _ = metageneration;
+        Err(unsupported("storage.folders.delete", name))
+    }
+}
+
+/// The error of a store that has no folders.
+fn unsupported(operation: &'static str, subject: &(impl std::fmt::Display + ?Sized)) -> Error {
+    let message = "this store has no hierarchical namespace";
+    Error::new(Kind::Unsupported, operation, subject, message)
 }
 
 /// An upload under way. Nothing is visible before [`Upload::finish`] returns; dropping it leaves nothing visible.

@@ -30,6 +30,7 @@ mod config;
 mod connect;
 mod deadline;
 mod endpoint;
+mod folders;
 mod identity;
 mod limit;
 mod mutate;
@@ -59,12 +60,12 @@ pub use endpoint::{Endpoint, InvalidEndpoint};
 pub use limit::Rate;
 pub use transport::Http;
 
-use crate::object::Bucket;
+use crate::object::{Bucket, Folder, Layout};
 use crate::store::{
-    ClockOffset, ComposeSource, ListPage, ListRequest, Patch, Preconditions, Read, ReadRequest,
-    Store, TransferRequest, Upload, WriteRequest,
+    ClockOffset, ComposeSource, FolderListRequest, FolderPage, FolderRename, ListPage, ListRequest,
+    Patch, Preconditions, Read, ReadRequest, Store, TransferRequest, Upload, WriteRequest,
 };
-use crate::{BucketName, Object, ObjectName, Result};
+use crate::{BucketName, FolderName, Metageneration, Object, ObjectName, Result};
 use client::{Client, Shared};
 
 /// Why a configuration cannot be used.
@@ -167,5 +168,33 @@ impl Store for JsonStore {
 
     async fn rename(&self, request: &TransferRequest) -> Result<Object> {
         self.client.rename(request).await
+    }
+
+    async fn layout(&self) -> Result<Layout> {
+        self.client.layout().await
+    }
+
+    async fn create_folder(&self, name: &FolderName, recursive: bool) -> Result<Folder> {
+        self.client.create_folder(name, recursive).await
+    }
+
+    async fn folder(&self, name: &FolderName) -> Result<Folder> {
+        self.client.folder(name).await
+    }
+
+    async fn list_folders(&self, request: &FolderListRequest) -> Result<FolderPage> {
+        self.client.list_folders(request).await
+    }
+
+    async fn rename_folder(&self, request: &FolderRename) -> Result<Folder> {
+        self.client.rename_folder(request).await
+    }
+
+    async fn delete_folder(
+        &self,
+        name: &FolderName,
+        metageneration: Option<Metageneration>,
+    ) -> Result<()> {
+        self.client.delete_folder(name, metageneration).await
     }
 }

@@ -4,6 +4,7 @@
 //! Cases are deliberately blind to what the contract leaves open, such as whether superseded generations stay
 //! readable.
 
+mod folders;
 mod lists;
 mod mutations;
 mod reads;
@@ -39,10 +40,10 @@ impl Case {
 }
 
 macro_rules! cases {
-    ($($module:ident: $($case:ident),+;)+) => {
-        /// Every promise, in the order of the trait's methods.
+    ($(#[$doc:meta])* $cases:ident: $($module:ident: $($case:ident),+;)+) => {
+        $(#[$doc])*
         #[must_use]
-        pub fn cases() -> Vec<Case> {
+        pub fn $cases() -> Vec<Case> {
             vec![$($(Case {
                 name: stringify!($case),
                 run: |bucket| $module::$case(bucket).boxed(),
@@ -52,8 +53,11 @@ macro_rules! cases {
 }
 
 cases! {
+    /// Every promise of a bucket with whatever namespace, in the order of the trait's methods.
+    cases:
     reads:
         bucket_is_there,
+        layout_agrees_with_the_bucket,
         permissions_are_those_that_were_asked_for,
         permissions_of_nothing_are_invalid,
         stat_tells_what_was_written,
@@ -105,10 +109,24 @@ cases! {
         rename_honours_preconditions;
 }
 
+cases! {
+    /// Every further promise of a bucket with a hierarchical namespace.
+    folder_cases:
+    folders:
+        layout_says_hierarchical,
+        folder_is_created_once,
+        folder_needs_its_parent,
+        objects_make_their_folders,
+        folders_are_listed_in_order,
+        folder_is_deleted_when_empty,
+        folder_moves_with_everything,
+        folder_rename_refuses;
+}
+
 /// Far above what any case takes, so that a hang ends with its name.
 const CASE_LIMIT: Duration = Duration::from_secs(60);
 
-/// Runs every case on a fresh bucket each.
+/// Runs [`cases`], each on a fresh bucket.
 ///
 /// # Panics
 /// After all cases ran, where some failed, with their names.
@@ -117,8 +135,28 @@ where
     F: Fn() -> B,
     B: Future<Output = Arc<dyn Store>>,
 {
+    run(cases(), make).await;
+}
+
+/// Runs [`folder_cases`], each on a fresh bucket with a hierarchical namespace.
+///
+/// # Panics
+/// After all cases ran, where some failed, with their names.
+pub async fn run_folders<F, B>(make: F)
+where
+    F: Fn() -> B,
+    B: Future<Output = Arc<dyn Store>>,
+{
+    run(folder_cases(), make).await;
+}
+
+async fn run<F, B>(cases: Vec<Case>, make: F)
+where
+    F: Fn() -> B,
+    B: Future<Output = Arc<dyn Store>>,
+{
     let mut failed = Vec::new();
-    for case in cases() {
+    for case in cases {
         let store = make().await;
         let task = tokio::spawn(async move {
             tokio::time::timeout(CASE_LIMIT, case.run(store))

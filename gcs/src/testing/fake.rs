@@ -1,5 +1,7 @@
 //! A bucket in memory, as strict as the contract.
 
+mod folders;
+
 use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Range;
@@ -13,12 +15,12 @@ use futures_util::stream;
 use parking_lot::Mutex;
 
 use super::{Calls, Method, listing};
-use crate::object::{Attributes, Bucket, Digest};
+use crate::object::{Attributes, Bucket, Digest, Folder, Layout};
 use crate::store::{
-    ClockOffset, ComposeSource, ListPage, ListRequest, Patch, Preconditions, Read, ReadRequest,
-    Store, TransferRequest, Upload, WriteRequest,
+    ClockOffset, ComposeSource, FolderListRequest, FolderPage, FolderRename, ListPage, ListRequest,
+    Patch, Preconditions, Read, ReadRequest, Store, TransferRequest, Upload, WriteRequest,
 };
-use crate::{Error, Generation, Kind, Metageneration, Object, ObjectName, Result};
+use crate::{Error, FolderName, Generation, Kind, Metageneration, Object, ObjectName, Result};
 
 /// Far from zero and with gaps, as the store's own generations are.
 const FIRST_GENERATION: i64 = 1_700_000_000_000_000;
@@ -35,6 +37,8 @@ pub struct FakeStore {
 #[derive(Default)]
 struct State {
     live: BTreeMap<ObjectName, Entry>,
+    /// Empty in a flat bucket.
+    folders: BTreeMap<FolderName, Folder>,
     published: i64,
     last_instant: Option<SystemTime>,
     calls: Calls,
@@ -76,6 +80,14 @@ impl FakeStore {
     #[must_use]
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// An empty bucket with a hierarchical namespace.
+    #[must_use]
+    pub fn hierarchical() -> Self {
+        let store = Self::default();
+        store.state.lock().bucket.0.hierarchical = true;
+        store
     }
 
     /// Publishes an object past every precondition, as another writer would. Not counted in [`FakeStore::calls`].
@@ -122,7 +134,8 @@ impl FakeStore {
         state.live.keys().map(ToString::to_string).collect()
     }
 
-    /// What [`Store::bucket`] answers from now on. Nothing else goes by it.
+    /// What [`Store::bucket`] answers from now on. Of the rest, only folders go by it: there are some where it says
+    /// that the bucket is hierarchical.
     pub fn set_bucket(&self, bucket: Bucket) {
         self.state.lock().bucket = Described(bucket);
     }
@@ -159,7 +172,7 @@ impl FakeStore {
     fn call<T>(
         &self,
         method: Method,
-        subject: &ObjectName,
+        subject: &(impl fmt::Display + ?Sized),
         act: impl FnOnce(&mut State) -> Result<T, Kind>,
     ) -> Result<T> {
         let mut state = self.state.lock();
@@ -174,6 +187,9 @@ fn error(method: Method, subject: &(impl fmt::Display + ?Sized), kind: Kind) -> 
         Kind::Precondition => "the precondition does not hold",
         Kind::OutOfRange => "the range begins behind the end of the object",
         Kind::Canceled => "the upload was canceled",
+        Kind::Exists => "the folder already exists",
+        Kind::NotEmpty => "the folder is not empty",
+        Kind::Unsupported => "the bucket does not support hierarchical namespace",
         _ => "the request is wrong",
     };
     Error::new(kind, method.operation(), subject, why)
@@ -212,6 +228,7 @@ impl State {
             bytes,
         };
         self.live.insert(name.clone(), entry);
+        self.house(name);
         object
     }
 
@@ -438,6 +455,49 @@ impl Store for FakeStore {
             Ok(object)
         })
     }
+
+    async fn layout(&self) -> Result<Layout> {
+        let mut state = self.state.lock();
+        state.calls.count(Method::Layout);
+        let bucket = &state.bucket.0;
+        Ok(Layout {
+            location: bucket.location.clone(),
+            location_type: "multi-region".to_owned(),
+            hierarchical: bucket.hierarchical,
+        })
+    }
+
+    async fn create_folder(&self, name: &FolderName, recursive: bool) -> Result<Folder> {
+        self.call(Method::CreateFolder, name, |state| {
+            state.create_folder(name, recursive)
+        })
+    }
+
+    async fn folder(&self, name: &FolderName) -> Result<Folder> {
+        self.call(Method::Folder, name, |state| state.folder(name))
+    }
+
+    async fn list_folders(&self, request: &FolderListRequest) -> Result<FolderPage> {
+        self.call(Method::ListFolders, &request.prefix, |state| {
+            state.list_folders(request)
+        })
+    }
+
+    async fn rename_folder(&self, request: &FolderRename) -> Result<Folder> {
+        self.call(Method::RenameFolder, &request.source, |state| {
+            state.rename_folder(request)
+        })
+    }
+
+    async fn delete_folder(
+        &self,
+        name: &FolderName,
+        metageneration: Option<Metageneration>,
+    ) -> Result<()> {
+        self.call(Method::DeleteFolder, name, |state| {
+            state.delete_folder(name, metageneration)
+        })
+    }
 }
 
 fn transfer(state: &mut State, request: &TransferRequest) -> Result<Object, Kind> {
@@ -540,6 +600,28 @@ mod tests {
     #[tokio::test]
     async fn fake_keeps_the_contract() {
         contract::run_all(|| async { Arc::new(FakeStore::new()) as Arc<dyn Store> }).await;
+        contract::run_folders(|| async { Arc::new(FakeStore::hierarchical()) as Arc<dyn Store> })
+            .await;
+    }
+
+    #[tokio::test]
+    async fn a_flat_bucket_has_no_folders() {
+        let store = FakeStore::new();
+        store.put("a/b", "x");
+        let name = FolderName::parse("a/").unwrap();
+        assert!(!store.layout().await.unwrap().hierarchical);
+        let unsupported = [
+            store.create_folder(&name, true).await.err(),
+            store.folder(&name).await.err(),
+            store
+                .list_folders(&FolderListRequest::default())
+                .await
+                .err(),
+            store.delete_folder(&name, None).await.err(),
+        ];
+        for error in unsupported {
+            assert_eq!(error.unwrap().kind, Kind::Unsupported);
+        }
     }
 
     #[tokio::test]

@@ -10,12 +10,12 @@ use futures_util::{StreamExt, future, stream};
 use parking_lot::Mutex;
 
 use super::Method;
-use crate::object::Bucket;
+use crate::object::{Bucket, Folder, Layout};
 use crate::store::{
-    ClockOffset, ComposeSource, ListPage, ListRequest, Patch, Preconditions, Read, ReadRequest,
-    Store, TransferRequest, Upload, WriteRequest,
+    ClockOffset, ComposeSource, FolderListRequest, FolderPage, FolderRename, ListPage, ListRequest,
+    Patch, Preconditions, Read, ReadRequest, Store, TransferRequest, Upload, WriteRequest,
 };
-use crate::{Error, Kind, Object, ObjectName, Result};
+use crate::{Error, FolderName, Kind, Metageneration, Object, ObjectName, Result};
 
 /// What goes wrong with one call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -273,6 +273,42 @@ impl<S: Store> Store for FaultyStore<S> {
             .await
             .0
     }
+
+    async fn layout(&self) -> Result<Layout> {
+        let act = self.inner.layout();
+        self.script.run(Method::Layout, "bucket", act).await.0
+    }
+
+    async fn create_folder(&self, name: &FolderName, recursive: bool) -> Result<Folder> {
+        let act = self.inner.create_folder(name, recursive);
+        self.script.run(Method::CreateFolder, name, act).await.0
+    }
+
+    async fn folder(&self, name: &FolderName) -> Result<Folder> {
+        let act = self.inner.folder(name);
+        self.script.run(Method::Folder, name, act).await.0
+    }
+
+    async fn list_folders(&self, request: &FolderListRequest) -> Result<FolderPage> {
+        let act = self.inner.list_folders(request);
+        let subject = &request.prefix;
+        self.script.run(Method::ListFolders, subject, act).await.0
+    }
+
+    async fn rename_folder(&self, request: &FolderRename) -> Result<Folder> {
+        let act = self.inner.rename_folder(request);
+        let subject = &request.source;
+        self.script.run(Method::RenameFolder, subject, act).await.0
+    }
+
+    async fn delete_folder(
+        &self,
+        name: &FolderName,
+        metageneration: Option<Metageneration>,
+    ) -> Result<()> {
+        let act = self.inner.delete_folder(name, metageneration);
+        self.script.run(Method::DeleteFolder, name, act).await.0
+    }
 }
 
 #[derive(Debug)]
@@ -365,6 +401,10 @@ mod tests {
     async fn without_faults_it_keeps_the_contract() {
         contract::run_all(|| async {
             Arc::new(FaultyStore::new(FakeStore::new())) as Arc<dyn Store>
+        })
+        .await;
+        contract::run_folders(|| async {
+            Arc::new(FaultyStore::new(FakeStore::hierarchical())) as Arc<dyn Store>
         })
         .await;
     }

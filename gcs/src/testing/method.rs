@@ -21,6 +21,12 @@ pub enum Method {
     Compose,
     Copy,
     Rename,
+    Layout,
+    CreateFolder,
+    Folder,
+    ListFolders,
+    RenameFolder,
+    DeleteFolder,
 }
 
 impl Method {
@@ -42,6 +48,12 @@ impl Method {
             Self::Compose => "storage.objects.compose",
             Self::Copy => "storage.objects.rewrite",
             Self::Rename => "storage.objects.move",
+            Self::Layout => "storage.buckets.getStorageLayout",
+            Self::CreateFolder => "storage.folders.insert",
+            Self::Folder => "storage.folders.get",
+            Self::ListFolders => "storage.folders.list",
+            Self::RenameFolder => "storage.folders.rename",
+            Self::DeleteFolder => "storage.folders.delete",
         }
     }
 }

@@ -11,6 +11,7 @@ mod bucket;
 mod calls;
 mod emulator;
 mod faults;
+mod folders;
 mod identity;
 mod limits;
 mod lost;

@@ -41,6 +41,14 @@ operations! {
     Compose = "storage.objects.compose",
     Rewrite = "storage.objects.rewrite",
     Move = "storage.objects.move",
+    Layout = "storage.buckets.getStorageLayout",
+    FolderGet = "storage.folders.get",
+    FolderList = "storage.folders.list",
+    FolderInsert = "storage.folders.insert",
+    FolderRename = "storage.folders.rename",
+    FolderDelete = "storage.folders.delete",
+    /// How far a long-running operation is.
+    Progress = "storage.buckets.operations.get",
 }
 
 impl Operation {
@@ -57,7 +65,16 @@ impl Operation {
             }
         };
         match self {
-            Self::BucketGet | Self::Permissions | Self::List | Self::Get => Safety::Read,
+            Self::BucketGet
+            | Self::Permissions
+            | Self::List
+            | Self::Get
+            | Self::Layout
+            | Self::FolderGet
+            | Self::FolderList
+            | Self::Progress => Safety::Read,
+            // It succeeds once: a folder that is there is in the way of its like.
+            Self::FolderInsert => Safety::Conditional,
             // A session that nobody fills is forgotten; asking how far it is changes nothing that the answer does not tell.
             Self::SessionBegin | Self::SessionQuery => Safety::Read,
             // A chunk that may have arrived is asked after, not sent again.
@@ -65,7 +82,8 @@ impl Operation {
             Self::Insert | Self::Delete | Self::Compose | Self::Rewrite => {
                 conditional(target.generation.is_some())
             }
-            Self::Patch => conditional(target.metageneration.is_some()),
+            Self::Patch | Self::FolderDelete => conditional(target.metageneration.is_some()),
+            Self::FolderRename => conditional(source.metageneration.is_some()),
             Self::Move => conditional(source.generation.is_some()),
         }
     }
@@ -86,29 +104,36 @@ mod tests {
     use crate::{Cause, Error, Generation, Kind, Metageneration};
 
     /// Safety of each call by what is known: nothing, the target's generation, its metageneration, the source's
-    /// generation.
-    const SAFETY: &[(Operation, [Safety; 4])] = {
+    /// generation, its metageneration.
+    const SAFETY: &[(Operation, [Safety; 5])] = {
         use Operation as O;
         use Safety::{Conditional as C, Once as N, Read as R};
         &[
-            (O::BucketGet, [R, R, R, R]),
-            (O::Permissions, [R, R, R, R]),
-            (O::List, [R, R, R, R]),
-            (O::Get, [R, R, R, R]),
-            (O::Insert, [N, C, N, N]),
-            (O::SessionBegin, [R, R, R, R]),
-            (O::SessionChunk, [N, N, N, N]),
-            (O::SessionQuery, [R, R, R, R]),
-            (O::SessionEnd, [N, N, N, N]),
-            (O::Patch, [N, N, C, N]),
-            (O::Delete, [N, C, N, N]),
-            (O::Compose, [N, C, N, N]),
-            (O::Rewrite, [N, C, N, N]),
-            (O::Move, [N, N, N, C]),
+            (O::BucketGet, [R, R, R, R, R]),
+            (O::Permissions, [R, R, R, R, R]),
+            (O::List, [R, R, R, R, R]),
+            (O::Get, [R, R, R, R, R]),
+            (O::Insert, [N, C, N, N, N]),
+            (O::SessionBegin, [R, R, R, R, R]),
+            (O::SessionChunk, [N, N, N, N, N]),
+            (O::SessionQuery, [R, R, R, R, R]),
+            (O::SessionEnd, [N, N, N, N, N]),
+            (O::Patch, [N, N, C, N, N]),
+            (O::Delete, [N, C, N, N, N]),
+            (O::Compose, [N, C, N, N, N]),
+            (O::Rewrite, [N, C, N, N, N]),
+            (O::Move, [N, N, N, C, N]),
+            (O::Layout, [R, R, R, R, R]),
+            (O::FolderGet, [R, R, R, R, R]),
+            (O::FolderList, [R, R, R, R, R]),
+            (O::FolderInsert, [C, C, C, C, C]),
+            (O::FolderRename, [N, N, N, N, C]),
+            (O::FolderDelete, [N, N, C, N, N]),
+            (O::Progress, [R, R, R, R, R]),
         ]
     };
 
-    fn preconditions() -> [(Preconditions, Preconditions); 4] {
+    fn preconditions() -> [(Preconditions, Preconditions); 5] {
         let none = Preconditions::default();
         let generation = Preconditions::generation(Generation(7));
         let metageneration = Preconditions {
@@ -120,6 +145,7 @@ mod tests {
             (generation, none),
             (metageneration, none),
             (none, generation),
+            (none, metageneration),
         ]
     }
 

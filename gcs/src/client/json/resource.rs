@@ -2,6 +2,7 @@
 //!
 //! Source: <https://cloud.google.com/storage/docs/json_api/v1/objects#resource>.
 
+mod folder;
 mod outgoing;
 
 use std::borrow::Cow;
@@ -19,6 +20,9 @@ use crate::object::{Attributes, Bucket};
 use crate::store::ListPage;
 use crate::{Generation, Metageneration, Object, ObjectName};
 
+pub(super) use folder::{
+    NewFolder, Outcome, Progress, parse_folder, parse_folders, parse_layout, parse_operation,
+};
 pub(super) use outgoing::{Compose, Insert, PatchBody, json};
 
 /// The fields of an object that [`ObjectResource`] reads, for the `fields` parameter of a list.

@@ -8,7 +8,7 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 use super::Endpoint;
 use crate::store::Preconditions;
-use crate::{BucketName, ObjectName};
+use crate::{BucketName, FolderName, ObjectName};
 
 /// Everything but RFC 3986 "unreserved": correct in a path segment and in a query alike.
 const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC
@@ -67,6 +67,29 @@ impl Urls {
         self.object(source)
             .segment("moveTo/o")
             .escaped(target.as_str())
+    }
+
+    pub(super) fn layout(&self) -> Url {
+        Url::new(&self.bucket).segment("storageLayout")
+    }
+
+    pub(super) fn folders(&self) -> Url {
+        Url::new(&self.bucket).segment("folders")
+    }
+
+    pub(super) fn folder(&self, name: &FolderName) -> Url {
+        self.folders().escaped(name.as_str())
+    }
+
+    pub(super) fn rename_folder(&self, source: &FolderName, target: &FolderName) -> Url {
+        self.folder(source)
+            .segment("renameTo/folders")
+            .escaped(target.as_str())
+    }
+
+    /// A long-running operation of the bucket.
+    pub(super) fn operation(&self, id: &str) -> Url {
+        Url::new(&self.bucket).segment("operations").escaped(id)
     }
 
     pub(super) fn upload(&self, kind: &str) -> Url {

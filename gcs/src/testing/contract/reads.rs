@@ -11,6 +11,15 @@ pub(super) async fn bucket_is_there(store: Bucket) {
     assert_eq!(bucket.uniform_access, Some(true));
 }
 
+pub(super) async fn layout_agrees_with_the_bucket(store: Bucket) {
+    let (bucket, layout) = (store.bucket().await.unwrap(), store.layout().await.unwrap());
+    assert_eq!(
+        (layout.location, layout.hierarchical),
+        (bucket.location, bucket.hierarchical)
+    );
+    assert!(!layout.location_type.is_empty());
+}
+
 pub(super) async fn permissions_are_those_that_were_asked_for(store: Bucket) {
     for wanted in [
         &["storage.objects.list", "storage.objects.get"][..],
