@@ -10,7 +10,8 @@ use crate::cli::Settings;
 use crate::config::MountConfig;
 use crate::exit::{Exit, Failure};
 use crate::identity::{self, Identity, Source};
-use crate::{lifecycle, wire};
+use crate::lifecycle;
+use crate::wire::{self, Shared};
 use checks::Verdict;
 use report::Report;
 
@@ -30,7 +31,7 @@ pub fn show_token(settings: &Settings) -> Result<(), Failure> {
     })?;
     lifecycle::runtime()?.block_on(async {
         let mut report = Report::default();
-        walk_identity(&identity, &mut report).await?;
+        walk_identity(&identity, &Shared::new(0), &mut report).await?;
         report.finish(settings.switch("json"))
     })
 }
@@ -43,8 +44,9 @@ pub fn run(settings: &Settings) -> Result<(), Failure> {
     let config = MountConfig::for_doctor(settings)?;
     lifecycle::runtime()?.block_on(async {
         let mut report = Report::default();
-        let access = walk_identity(&config.identity, &mut report).await?;
-        let stores = wire::stores(&config, &access)?;
+        let shared = Shared::new(config.memory);
+        let access = walk_identity(&config.identity, &shared, &mut report).await?;
+        let stores = wire::stores(&config, &access, &shared)?;
         report
             .step("bucket", checks::bucket(&config, &access, &*stores.probe))
             .await;
@@ -63,7 +65,11 @@ pub fn run(settings: &Settings) -> Result<(), Failure> {
 }
 
 /// The steps from the source of identity to an access token.
-async fn walk_identity(identity: &Identity, report: &mut Report) -> Result<wire::Access, Failure> {
+async fn walk_identity(
+    identity: &Identity,
+    shared: &Shared,
+    report: &mut Report,
+) -> Result<wire::Access, Failure> {
     report.add(
         "identity",
         Verdict::Holds,
@@ -73,7 +79,7 @@ async fn walk_identity(identity: &Identity, report: &mut Report) -> Result<wire:
     if let Source::Projected { path, .. } = &identity.source {
         report.step("token file", checks::token_file(path)).await;
     }
-    let access = wire::access(identity)?;
+    let access = shared.access(identity)?;
     if let Some(broker) = &access.broker {
         report
             .step("exchange", checks::exchange(&access, broker))

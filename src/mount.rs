@@ -14,7 +14,7 @@ use crate::cli::Settings;
 use crate::config::MountConfig;
 use crate::exit::{Exit, Failure};
 use crate::lifecycle::StopSignals;
-use crate::wire::{self, ATTEMPT, Access};
+use crate::wire::{self, ATTEMPT, Access, Shared};
 use crate::{background, explain, lifecycle, telemetry};
 
 /// The first and the longest pause between two attempts.
@@ -81,10 +81,11 @@ async fn start(config: &MountConfig) -> Result<(Fs, Mounted), Failure> {
     point.check().map_err(|error| explain::mount(&error))?;
     check_temp_dir(&config.temp_dir)?;
     tracing::info!(identity = %config.identity, "identity chosen");
-    let access = wire::access(&config.identity)?;
-    let stores = wire::stores(config, &access)?;
+    let shared = Shared::new(config.memory);
+    let access = shared.access(&config.identity)?;
+    let stores = wire::stores(config, &access, &shared)?;
     reach(config, &access, &*stores.probe).await?;
-    let fs = wire::file_system(config, stores.store, Handle::current());
+    let fs = wire::file_system(config, stores.store, &shared, Handle::current());
     let options = mount_options(config);
     let mounted =
         session::mount(fs.clone(), point, &options).map_err(|error| explain::mount(&error))?;

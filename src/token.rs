@@ -11,8 +11,8 @@ use crate::exit::{Exit, Failure};
 use crate::identity::{self, Identity};
 use crate::lifecycle::StopSignals;
 use crate::params::{Group, Role};
-use crate::wire::Access;
-use crate::{lifecycle, telemetry, wire};
+use crate::wire::{Access, Shared};
+use crate::{lifecycle, telemetry};
 
 /// Serves tokens until it is told to stop.
 ///
@@ -117,13 +117,11 @@ struct Served {
 
 /// Starts a broker for each identity, the same one for paths that have the same.
 fn brokers(identities: Vec<(Option<String>, Identity)>) -> Result<Vec<Served>, Failure> {
+    // No file data is handled here.
+    let shared = Shared::new(0);
     let mut served: Vec<Served> = Vec::new();
     for (route, identity) in identities {
-        let same = served.iter().find(|one| one.access.identity == identity);
-        let access = match same {
-            Some(one) => one.access.clone(),
-            None => wire::access(&identity)?,
-        };
+        let access = shared.access(&identity)?;
         let Some(broker) = access.broker.clone() else {
             return Err(usage(format!(
                 "there is no token to serve for {identity}: name a service-account token with --token-file"

@@ -4,12 +4,14 @@
 //! Identity -> Broker -> Credentials -> JsonStore -> Fs over BlockCache and Budget -> Session
 //! ```
 
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
 
+use gcsmount_auth::broker::Key;
 use gcsmount_auth::{
     Broker, BrokerConfig, CredentialFile, CredentialFileConfig, EveryTime, Exchange, FileSource,
-    FromUrl, Metadata, Timeouts, Tuning,
+    FromUrl, Identities, Metadata, Timeouts, Tuning,
 };
 use gcsmount_cache::{BlockCache, Budget, CacheConfig};
 use gcsmount_fuse::{Fs, FsConfig};
@@ -108,75 +110,118 @@ impl Access {
     }
 }
 
-/// Starts what keeps the identity's tokens fresh.
-///
-/// # Errors
-/// [`Exit::NoToken`] for credentials that cannot be used, [`Exit::Usage`] for contradictory settings.
-pub fn access(identity: &Identity) -> Result<Access, Failure> {
-    // Google's library leaves the choice of a TLS provider to the process. A second installation says that one is there.
-    let _ = rustls::crypto::ring::default_provider().install_default();
-    let refuse = |error: gcsmount_auth::Error| explain::identity(&error);
-    let mut access = Access {
-        identity: identity.clone(),
-        broker: None,
-        credentials: None,
-    };
-    let Some((exchange, tuning)) = exchange(identity).map_err(refuse)? else {
-        return Ok(access);
-    };
-    if matches!(identity.source, Source::TokenUrl { reuse: false, .. }) {
-        access.credentials = Some(EveryTime::new(exchange, tuning.wait).into());
-    } else {
-        let broker = Broker::with_exchange(exchange, tuning);
-        access.credentials = Some(broker.credentials());
-        access.broker = Some(broker);
-    }
-    Ok(access)
+/// What all that this process mounts or serves has in common.
+#[derive(Debug)]
+pub struct Shared {
+    /// The memory for file data.
+    budget: Budget,
+    /// The connections.
+    http: json::Http,
+    /// The brokers: who has an identity that is known shares its tokens.
+    identities: Identities,
 }
 
-/// How one token is got, and how long that may take.
-type Way = (Arc<dyn Exchange>, Tuning);
+/// The most identities that one process keeps tokens for.
+const IDENTITIES: usize = 1024;
 
-/// The way to the identity's tokens; `None` for nobody.
-fn exchange(identity: &Identity) -> Result<Option<Way>, gcsmount_auth::Error> {
-    let steps = identity.steps.clone();
-    let timeouts = Timeouts::default();
-    let (first, base): (Arc<dyn Exchange>, Tuning) = match &identity.source {
-        Source::Anonymous => return Ok(None),
-        Source::Projected { path, audience } => {
-            let config = BrokerConfig {
+impl Shared {
+    /// With so many bytes of memory for file data.
+    #[must_use]
+    pub fn new(memory: usize) -> Self {
+        // Google's library leaves the choice of a TLS provider to the process. A second installation says that one is there.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        Self {
+            budget: Budget::new(memory),
+            http: json::Http::new(&json::Pool::default()),
+            identities: Identities::new(IDENTITIES),
+        }
+    }
+
+    /// Starts what keeps the identity's tokens fresh, unless somebody has.
+    ///
+    /// # Errors
+    /// [`Exit::NoToken`] for credentials that cannot be used.
+    pub fn access(&self, identity: &Identity) -> Result<Access, Failure> {
+        let mut access = Access {
+            identity: identity.clone(),
+            broker: None,
+            credentials: None,
+        };
+        let refuse = |error: gcsmount_auth::Error| explain::identity(&error);
+        match &identity.source {
+            Source::Anonymous => return Ok(access),
+            Source::TokenUrl { url, reuse: false } => {
+                let exchange = FromUrl::new(url.clone(), Timeouts::default()).map_err(refuse)?;
+                let exchange = identity.steps.clone().after(Arc::new(exchange));
+                let tuning = identity.steps.tuning(Tuning::default());
+                access.credentials =
+                    Some(EveryTime::new(exchange.map_err(refuse)?, tuning.wait).into());
+                return Ok(access);
+            }
+            _ => {}
+        }
+        let broker = self.broker(identity).map_err(refuse)?;
+        access.credentials = Some(broker.credentials());
+        access.broker = Some(broker);
+        Ok(access)
+    }
+
+    fn broker(&self, identity: &Identity) -> Result<Broker, gcsmount_auth::Error> {
+        let steps = &identity.steps;
+        if let Source::Projected { path, audience } = &identity.source {
+            return self.identities.broker(&BrokerConfig {
                 audience: audience.clone(),
                 sts: steps.sts.clone(),
-                scope: steps.needed_scope().to_owned(),
+                scope: steps.scope.clone(),
+                impersonate: steps.impersonate.clone(),
+                boundary: steps.boundary.clone(),
                 universe: identity.universe.clone(),
                 ..BrokerConfig::new(Arc::new(FileSource::new(path)))
-            };
-            let tuning = config.tuning();
-            (config.exchange()?, tuning)
+            });
         }
+        let (first, base) = first_step(identity)?;
+        let tuning = steps.tuning(base);
+        self.identities
+            .get_or_start(key(identity), tuning, || steps.clone().after(first))
+    }
+}
+
+/// What makes an identity another one. Its text leaves the secrets of a URL out, which is why the hash is there.
+fn key(identity: &Identity) -> Key {
+    let mut hasher = DefaultHasher::new();
+    identity.hash(&mut hasher);
+    Key::named(format!("{identity:?} {:x}", hasher.finish()))
+}
+
+/// How the token is got that the steps then work on, and how long that may take.
+fn first_step(identity: &Identity) -> Result<(Arc<dyn Exchange>, Tuning), gcsmount_auth::Error> {
+    let scope = identity.steps.needed_scope().to_owned();
+    let timeouts = Timeouts::default();
+    match &identity.source {
         Source::CredentialFile(path) => {
             let config = CredentialFileConfig {
-                scope: steps.needed_scope().to_owned(),
                 universe: identity.universe.clone(),
                 allowed_hosts: identity.trusted_hosts.clone(),
                 ..CredentialFileConfig::new(path)
             };
+            let config = config.before(&identity.steps);
             let tuning = config.tuning();
-            (Arc::new(CredentialFile::new(config)), tuning)
+            Ok((Arc::new(CredentialFile::new(config)), tuning))
+        }
+        Source::Metadata { host, whose } => {
+            let server = Metadata::new(host, *whose, scope, timeouts)?;
+            let server = server.in_universe(identity.universe.clone());
+            Ok((Arc::new(server), Tuning::default()))
         }
         Source::TokenUrl { url, .. } => {
             let from = FromUrl::new(url.clone(), timeouts)?;
-            (Arc::new(from), Tuning::default())
+            Ok((Arc::new(from), Tuning::default()))
         }
-        Source::Metadata { host, whose } => {
-            let scope = steps.needed_scope().to_owned();
-            let server = Metadata::new(host, *whose, scope, timeouts)?;
-            let server = server.in_universe(identity.universe.clone());
-            (Arc::new(server), Tuning::default())
-        }
-    };
-    let tuning = steps.tuning(base);
-    Ok(Some((steps.after(first)?, tuning)))
+        Source::Anonymous | Source::Projected { .. } => Err(gcsmount_auth::Error::new(
+            gcsmount_auth::Kind::Internal,
+            "this identity has no step of its own",
+        )),
+    }
 }
 
 /// The bucket as this identity sees it, over one pool of connections.
@@ -192,7 +237,7 @@ pub struct Stores {
 ///
 /// # Errors
 /// [`Exit::Usage`] for an endpoint that is none.
-pub fn stores(config: &MountConfig, access: &Access) -> Result<Stores, Failure> {
+pub fn stores(config: &MountConfig, access: &Access, shared: &Shared) -> Result<Stores, Failure> {
     let usage = |error: &dyn std::fmt::Display| {
         Failure::new(Exit::Usage, format!("--custom-endpoint: {error}"))
     };
@@ -210,9 +255,8 @@ pub fn stores(config: &MountConfig, access: &Access) -> Result<Stores, Failure> 
     let mut hasty = patient.clone();
     hasty.retry.attempts = 1;
     hasty.timeouts.operation = ATTEMPT;
-    let http = json::Http::new(&json::Pool::default());
     let store = |settings| -> Result<Arc<dyn Store>, Failure> {
-        let store = json::JsonStore::new(&http, config.bucket.clone(), settings)
+        let store = json::JsonStore::new(&shared.http, config.bucket.clone(), settings)
             .map_err(|error| usage(&error))?;
         Ok(Arc::new(store))
     };
@@ -228,10 +272,15 @@ fn upload_chunk(memory: usize) -> u64 {
     (memory as u64 / 16).clamp(1 << 20, 8 << 20)
 }
 
-/// The file system over the bucket, with its memory.
+/// The file system over the bucket, in the memory that all share.
 #[must_use]
-pub fn file_system(config: &MountConfig, store: Arc<dyn Store>, runtime: Handle) -> Arc<Fs> {
-    let cache = BlockCache::new(&Budget::new(config.memory), CacheConfig::default());
+pub fn file_system(
+    config: &MountConfig,
+    store: Arc<dyn Store>,
+    shared: &Shared,
+    runtime: Handle,
+) -> Arc<Fs> {
+    let cache = BlockCache::new(&shared.budget, CacheConfig::default());
     let defaults = FsConfig::default();
     let fs_config = FsConfig {
         uid: config.uid.unwrap_or(defaults.uid),
