@@ -1,0 +1,1 @@
+//! The contract, held against bytes that were written from its description.
