@@ -21,15 +21,16 @@ use crate::state::State;
 /// What an account grants unless an organisation policy allows more.
 const LONGEST: Duration = Duration::from_secs(3600);
 
+/// A field that is `null` is one that was not given, as in the JSON of all protocol buffers.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct Request {
     #[serde(default)]
-    scope: Vec<String>,
+    scope: Option<Vec<String>>,
     #[serde(default)]
     lifetime: Option<String>,
     #[serde(default)]
-    delegates: Vec<String>,
+    delegates: Option<Vec<String>>,
 }
 
 /// Answers `POST /v1/projects/-/serviceAccounts/ACCOUNT:generateAccessToken`.
@@ -63,7 +64,8 @@ impl Request {
                 "Invalid JSON payload received. It takes `scope`, `lifetime` and `delegates`.",
             )
         })?;
-        if request.scope.iter().all(|scope| scope.trim().is_empty()) {
+        let mut scopes = request.scope.iter().flatten();
+        if scopes.all(|scope| scope.trim().is_empty()) {
             return Err(ApiError::invalid("Scope required."));
         }
         Ok(request)
@@ -87,7 +89,7 @@ impl Request {
     }
 
     fn delegates(&self) -> Result<Vec<&str>, ApiError> {
-        let delegates = self.delegates.iter();
+        let delegates = self.delegates.iter().flatten();
         let accounts = delegates.map(|name| name.strip_prefix("projects/-/serviceAccounts/"));
         accounts.collect::<Option<_>>().ok_or_else(|| {
             ApiError::invalid("A delegate must be named projects/-/serviceAccounts/ACCOUNT.")
@@ -191,6 +193,10 @@ mod tests {
         for (body, read) in [
             (r#"{"scope":["a"]}"#, (3600, 0)),
             (
+                r#"{"scope":["a"],"lifetime":null,"delegates":null}"#,
+                (3600, 0),
+            ),
+            (
                 r#"{"scope":["a"],"lifetime":"60s","delegates":["projects/-/serviceAccounts/x"]}"#,
                 (60, 1),
             ),
@@ -202,6 +208,7 @@ mod tests {
             "",
             "{}",
             r#"{"scope":[]}"#,
+            r#"{"scope":null}"#,
             r#"{"scope":[" "]}"#,
             r#"{"scope":"a"}"#,
             r#"{"scope":["a"],"lifetime":3600}"#,
