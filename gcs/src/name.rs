@@ -28,14 +28,22 @@ pub enum Invalid {
     /// The store refuses `.`, `..` and names below `.well-known/acme-challenge/`.
     #[error("the store reserves this object name")]
     Reserved,
-    /// Folder names end with a slash.
-    #[error("a folder name ends with '/'")]
-    NotFolder,
     /// Bucket names are 3 to 222 of `a-z 0-9 - _ .`, beginning and ending with a letter or digit.
     #[error(
         "a bucket name has 3 to 222 characters of a-z, 0-9, '-', '_' and '.', and begins and ends with a letter or a digit"
     )]
     Bucket,
+}
+
+/// Why a string is not the name of a folder.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum InvalidFolder {
+    /// It is not the name of an object either.
+    #[error(transparent)]
+    Name(#[from] Invalid),
+    /// Folder names end with a slash.
+    #[error("a folder name ends with '/'")]
+    NoSlash,
 }
 
 /// The name of a bucket.
@@ -80,7 +88,7 @@ impl ObjectName {
     /// Takes `name` if the store would.
     ///
     /// # Errors
-    /// Every [`Invalid`] but [`Invalid::Bucket`] and [`Invalid::NotFolder`].
+    /// Every [`Invalid`] but [`Invalid::Bucket`].
     pub fn parse(name: impl AsRef<[u8]>) -> Result<Self, Invalid> {
         let name = name.as_ref();
         if name.is_empty() {
@@ -114,13 +122,13 @@ impl FolderName {
     /// Takes `name` if the store would.
     ///
     /// # Errors
-    /// Every [`Invalid`] but [`Invalid::Bucket`].
-    pub fn parse(name: impl AsRef<[u8]>) -> Result<Self, Invalid> {
+    /// Both of [`InvalidFolder`].
+    pub fn parse(name: impl AsRef<[u8]>) -> Result<Self, InvalidFolder> {
         let name = ObjectName::parse(name)?;
         match name.as_str() {
-            "./" | "../" => Err(Invalid::Reserved),
+            "./" | "../" => Err(Invalid::Reserved.into()),
             folder if folder.ends_with('/') => Ok(Self(name.0)),
-            _ => Err(Invalid::NotFolder),
+            _ => Err(InvalidFolder::NoSlash),
         }
     }
 
@@ -208,10 +216,10 @@ mod tests {
             assert_eq!(folder.parent().as_ref().map(FolderName::as_str), parent);
         }
         for (name, why) in [
-            ("", Invalid::Empty),
-            ("a", Invalid::NotFolder),
-            ("../", Invalid::Reserved),
-            ("a\n/", Invalid::LineBreak),
+            ("", Invalid::Empty.into()),
+            ("a", InvalidFolder::NoSlash),
+            ("../", Invalid::Reserved.into()),
+            ("a\n/", Invalid::LineBreak.into()),
         ] {
             assert_eq!(FolderName::parse(name), Err(why), "{name}");
         }
