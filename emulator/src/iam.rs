@@ -3,17 +3,17 @@
 
 use std::time::Duration;
 
+use http::StatusCode;
 use http::request::Parts;
-use http::{HeaderValue, Response, StatusCode, header};
 use serde::Deserialize;
 use serde_json::json;
 
 use crate::access::{Bearer, Caller};
 use crate::accounts::{Accounts, unknown};
-use crate::body::ReplyBody;
 use crate::call::Outcome;
 use crate::error::{ApiError, Kind};
 use crate::inbound::Inbound;
+use crate::oauth;
 use crate::object::rfc3339_seconds;
 use crate::principal::Principal;
 use crate::state::State;
@@ -54,7 +54,7 @@ pub(crate) async fn generate_access_token(
     // By the clock that `Date` tells: the two are held against each other.
     let expires = rfc3339_seconds(state.clock.told() + life);
     let body = json!({"accessToken": token, "expireTime": expires});
-    Ok(reply(&body.to_string()))
+    Ok(oauth::reply(StatusCode::OK, &body))
 }
 
 impl Request {
@@ -143,16 +143,6 @@ fn parse_duration(text: &str) -> Option<Duration> {
     }
     let nanos = format!("{places:0<9}").parse::<u32>().ok()?;
     Some(Duration::new(seconds.parse().ok()?, nanos))
-}
-
-fn reply(body: &str) -> Response<ReplyBody> {
-    let mut reply = Response::new(ReplyBody::full(body.to_owned()));
-    *reply.status_mut() = StatusCode::OK;
-    let content_type = HeaderValue::from_static("application/json; charset=UTF-8");
-    let headers = reply.headers_mut();
-    headers.insert(header::CONTENT_TYPE, content_type);
-    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("private"));
-    reply
 }
 
 #[cfg(test)]

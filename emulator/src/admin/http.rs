@@ -1,13 +1,12 @@
 //! `/_emulator/`: the administrative calls over HTTP. The table is in the crate's documentation.
 
-use std::borrow::Cow;
-use std::net::SocketAddr;
+mod identities;
+
 use std::sync::Arc;
 use std::time::Duration;
 
 use http::request::Parts;
 use http::{HeaderValue, Response, StatusCode, header};
-use percent_encoding::percent_decode_str;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -15,10 +14,8 @@ use serde_json::{Value, json};
 use super::{Admin, Error, ErrorKind};
 use crate::body::ReplyBody;
 use crate::cluster::MintRequest;
-use crate::config::ServiceAccount;
 use crate::error::{ApiError, Dialect, Failure, Kind};
 use crate::inbound::Inbound;
-use crate::metadata::MetadataFlavor;
 use crate::object::rfc3339;
 use crate::role::Role;
 use crate::state::State;
@@ -42,56 +39,6 @@ struct TokenBody {
 #[serde(deny_unknown_fields)]
 struct BucketBody {
     name: String,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct AccountBody {
-    email: String,
-    #[serde(default)]
-    impersonators: Vec<String>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct MemberBody {
-    member: String,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct KeyBody {
-    #[serde(default)]
-    public: Option<PublicKeyBody>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct PublicKeyBody {
-    id: String,
-    pem: String,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct RefreshTokenBody {
-    refresh_token: String,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct MetadataBody {
-    #[serde(default)]
-    address: Option<SocketAddr>,
-    #[serde(default)]
-    pod: Option<PodBody>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct PodBody {
-    namespace: String,
-    service_account: String,
 }
 
 #[derive(Deserialize)]
@@ -158,13 +105,8 @@ fn act(admin: &Admin, parts: &Parts, body: &[u8]) -> Result<Value, ApiError> {
     match (parts.method.as_str(), segments.as_slice()) {
         ("POST", ["tokens"]) => Ok(mint(admin, parse(body)?)),
         ("GET", ["counters"]) => Ok(json!(admin.counters())),
-        ("POST", ["service_accounts", email, "keys"]) => key(admin, parts, email, parse(body)?),
-        ("POST", ["logins"]) => {
-            let member = parse::<MemberBody>(body)?.member;
-            file(admin.mint_authorized_user(&member, &endpoint(parts)))
-        }
-        (method, ["service_accounts", rest @ ..]) => {
-            accounts(admin, method, rest, body).map(|()| json!({}))
+        (_, ["service_accounts" | "logins" | "metadata", ..]) => {
+            identities::act(admin, parts, &segments, body)
         }
         (method, segments) => change(admin, method, segments, body).map(|()| json!({})),
     }
@@ -190,11 +132,6 @@ fn change(admin: &Admin, method: &str, segments: &[&str], body: &[u8]) -> Result
             let millis = parse::<ClockBody>(body)?.advance_ms;
             admin.advance_clock(Duration::from_millis(millis));
         }
-        ("POST", ["logins", "revoke"]) => {
-            let body = parse::<RefreshTokenBody>(body)?;
-            told(admin.revoke_refresh_token(&body.refresh_token))?;
-        }
-        ("PUT", ["metadata"]) => metadata(admin, parse(body)?),
         _ => return Err(no_such_call()),
     }
     Ok(())
@@ -202,69 +139,6 @@ fn change(admin: &Admin, method: &str, segments: &[&str], body: &[u8]) -> Result
 
 fn no_such_call() -> ApiError {
     ApiError::new(Kind::NothingHere, "there is no such administrative call")
-}
-
-/// The calls about service accounts that have nothing to answer.
-fn accounts(admin: &Admin, method: &str, segments: &[&str], body: &[u8]) -> Result<(), ApiError> {
-    let member = || parse::<MemberBody>(body).map(|body| body.member);
-    told(match (method, segments) {
-        ("POST", []) => {
-            let AccountBody {
-                email,
-                impersonators,
-            } = parse(body)?;
-            admin.set_up(&ServiceAccount {
-                email,
-                impersonators,
-            })
-        }
-        ("POST", [email, "impersonators"]) => admin.grant_impersonation(&decode(email), &member()?),
-        ("DELETE", [email, "impersonators"]) => {
-            admin.revoke_impersonation(&decode(email), &member()?)
-        }
-        ("DELETE", [email, "keys", id]) => admin.revoke_service_account_key(&decode(email), id),
-        _ => return Err(no_such_call()),
-    })
-}
-
-/// Registers a key of the caller's own, or makes one and answers its file.
-fn key(admin: &Admin, parts: &Parts, email: &str, body: KeyBody) -> Result<Value, ApiError> {
-    let email = decode(email);
-    let Some(key) = body.public else {
-        return file(admin.mint_service_account_key(&email, &endpoint(parts)));
-    };
-    told(admin.register_service_account_key(&email, &key.id, &key.pem))?;
-    Ok(json!({}))
-}
-
-fn decode(segment: &str) -> Cow<'_, str> {
-    percent_decode_str(segment).decode_utf8_lossy()
-}
-
-/// Where the caller reached the emulator.
-fn endpoint(parts: &Parts) -> String {
-    let host = parts.headers.get(header::HOST);
-    let host = host.and_then(|host| host.to_str().ok());
-    format!("http://{}", host.unwrap_or("localhost"))
-}
-
-/// A credential file as the answer.
-fn file(minted: Result<String, Error>) -> Result<Value, ApiError> {
-    let text = told(minted)?;
-    Ok(serde_json::from_str(&text).expect("the file was printed as JSON"))
-}
-
-fn metadata(admin: &Admin, body: MetadataBody) {
-    let flavor = body
-        .pod
-        .map_or(MetadataFlavor::Node, |pod| MetadataFlavor::Pod {
-            namespace: pod.namespace,
-            service_account: pod.service_account,
-        });
-    match body.address {
-        Some(address) => admin.set_metadata_at(address, flavor),
-        None => admin.set_metadata(flavor),
-    }
 }
 
 fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, ApiError> {
