@@ -60,13 +60,13 @@ pub(crate) fn mint(signer: &Signer, clock: &Clock, request: &MintRequest) -> (St
         ..
     } = request;
     let now = clock.now().as_secs();
-    let expires = now + request.ttl.as_secs();
+    let expires = now.saturating_add(request.ttl.as_secs());
     let claims = json!({
         "iss": request.issuer.as_deref().unwrap_or(ISSUER),
         "sub": format!("system:serviceaccount:{namespace}:{service_account}"),
         "aud": [request.audience.as_deref().unwrap_or(POOL)],
         "iat": now,
-        "nbf": now + request.not_before.as_secs(),
+        "nbf": now.saturating_add(request.not_before.as_secs()),
         "exp": expires,
         "jti": signer.nonce(),
         "kubernetes.io": {
@@ -74,7 +74,7 @@ pub(crate) fn mint(signer: &Signer, clock: &Clock, request: &MintRequest) -> (St
             "node": {"name": "node", "uid": "8d6e0b6a-2f0e-4c51-9a63-000000000001"},
             "pod": {"name": pod, "uid": "8d6e0b6a-2f0e-4c51-9a63-000000000002"},
             "serviceaccount": {"name": service_account, "uid": "8d6e0b6a-2f0e-4c51-9a63-000000000003"},
-            "warnafter": now + request.ttl.as_secs() * 4 / 5,
+            "warnafter": now.saturating_add(request.ttl.as_secs() / 5 * 4),
         },
     });
     (signer.sign(&claims), expires)

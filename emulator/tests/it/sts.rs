@@ -187,3 +187,18 @@ async fn a_subject_token_expires_by_the_clock() {
     bench.answer(exchange(&audience, &token)).await.expect(400);
     bench.emulator.shutdown().await;
 }
+
+#[tokio::test]
+async fn a_life_without_end_is_no_panic() {
+    let bench = bench().await;
+    let endless = json!({"ttl_seconds": u64::MAX});
+    let minted = ask("POST", "/_emulator/tokens").json(&endless);
+    let minted = bench.answer(minted).await.expect(200).json();
+    let ttl = ask("PUT", "/_emulator/access_tokens").json(&endless);
+    bench.answer(ttl).await.expect(200);
+    let audience = bench.admin().sts_audience();
+    let subject_token = minted["token"].as_str().unwrap();
+    let granted = bench.answer(exchange(&audience, subject_token)).await;
+    assert_eq!(granted.expect(200).json()["expires_in"], u64::MAX);
+    bench.emulator.shutdown().await;
+}
