@@ -15,7 +15,7 @@ use crate::error::{Error, Kind, SourceFault};
 use crate::secret::SubjectToken;
 
 /// The latest token that was pushed. Clones share it: a program that serves many volumes of one
-/// service account keeps one of these for all of them, and pushes whichever token is the latest.
+/// service account keeps one of these for all of them, and pushes whichever token it gets.
 #[derive(Clone)]
 pub struct Pushed(Arc<Slot>);
 
@@ -52,8 +52,12 @@ impl Pushed {
     }
 
     /// Takes `token` from now on, until `expires_at` in wall-clock time. Measured once, here: a
-    /// wall clock that jumps afterwards changes nothing. An older token than the one held is
-    /// ignored, since two volumes of one service account may report in any order.
+    /// wall clock that jumps afterwards changes nothing.
+    ///
+    /// The latest push wins, whatever its expiry says of the one before: an expiry that is far too
+    /// late by mistake keeps out none of those that follow, and where two volumes of one service
+    /// account report in any order, either token is good for as long as it lives. Only one that has
+    /// expired already takes the place of none.
     pub fn push(&self, token: SubjectToken, expires_at: SystemTime) {
         let left = expires_at
             .duration_since(SystemTime::now())
@@ -61,7 +65,7 @@ impl Pushed {
         let ends_at = self.0.clock.now() + left;
         let pushed = Arc::new(Held { token, ends_at });
         self.0.held.rcu(|held| match held {
-            Some(held) if held.ends_at > ends_at => Arc::clone(held),
+            Some(held) if left.is_zero() => Arc::clone(held),
             Some(_) | None => Arc::clone(&pushed),
         });
     }
@@ -140,7 +144,6 @@ mod tests {
         let in_seconds = |seconds| SystemTime::now() + Duration::from_secs(seconds);
         source.clone().push(token("first"), in_seconds(100));
         source.push(token("second"), in_seconds(600));
-        source.push(token("late report of an older one"), in_seconds(200));
         assert_eq!(source.subject_token().await.unwrap().expose(), "second");
         assert_eq!(source.subject_token().await.unwrap().expose(), "second");
         *clock.0.lock().unwrap() = Duration::from_secs(601);
@@ -149,6 +152,22 @@ mod tests {
         assert_eq!(source.subject_token().await.unwrap().expose(), "third");
         source.push(token("dead"), SystemTime::UNIX_EPOCH);
         assert_eq!(source.subject_token().await.unwrap().expose(), "third");
+    }
+
+    #[tokio::test]
+    async fn an_expiry_that_is_far_too_late_keeps_no_later_push_out() {
+        let clock = Arc::new(Set::default());
+        let source = Pushed::with_clock("ns/ksa", Arc::clone(&clock) as _);
+        source.push(token("dead"), SystemTime::UNIX_EPOCH);
+        assert_eq!(fault(&source).await, Kind::Source(SourceFault::Expired));
+        let late = SystemTime::UNIX_EPOCH + Duration::from_secs(i64::MAX.unsigned_abs());
+        source.push(token("absurd"), late);
+        assert_eq!(source.subject_token().await.unwrap().expose(), "absurd");
+        source.push(token("next"), SystemTime::now() + Duration::from_secs(600));
+        assert_eq!(source.subject_token().await.unwrap().expose(), "next");
+        *clock.0.lock().unwrap() = Duration::from_secs(601);
+        source.push(token("dead"), SystemTime::UNIX_EPOCH);
+        assert_eq!(fault(&source).await, Kind::Source(SourceFault::Expired));
     }
 
     #[test]
