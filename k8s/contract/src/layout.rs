@@ -1,8 +1,12 @@
 //! Names and places: the directory that driver and sidecar share, its files, and the well-known names of containers,
 //! pod volumes and mount paths.
 
-use std::io;
+use std::fs::OpenOptions;
+use std::io::{self, Read as _};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
+
+use nix::fcntl::OFlag;
 
 /// The sidecar's container name; it stands among the containers or the init containers of the pod.
 pub const SIDECAR_CONTAINER: &str = "gke-gcsfuse-sidecar";
@@ -167,5 +171,66 @@ impl Volume {
     #[must_use]
     pub fn below(&self, mount_path: &str) -> PathBuf {
         Path::new(mount_path).join(VOLUMES).join(&self.name)
+    }
+}
+
+/// Reads a small regular file of the shared directory. Other containers of the pod can write there, so a link is not
+/// followed, and a FIFO does not hold the reader up.
+pub(crate) fn read_file(path: &Path, most: usize) -> io::Result<Vec<u8>> {
+    let file = OpenOptions::new()
+        .read(true)
+        .custom_flags((OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK).bits())
+        .open(path)?;
+    if !file.metadata()?.is_file() {
+        return Err(io::Error::other(format!(
+            "{} is not a regular file",
+            path.display()
+        )));
+    }
+    let mut bytes = Vec::new();
+    file.take(most as u64 + 1).read_to_end(&mut bytes)?;
+    if bytes.len() > most {
+        return Err(io::Error::other(format!(
+            "{} has more than {most} bytes",
+            path.display()
+        )));
+    }
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_are_where_sections_2_5_to_3_of_the_hand_off_have_them() {
+        let base = Base::default();
+        let volume = base.volume("pv-1");
+        for (path, expected) in [
+            (base.exit_file(), "/gcsfuse-tmp/.volumes/exit"),
+            (
+                base.flags_for_defaulting(),
+                "/gcsfuse-tmp/.volumes/flags-for-defaulting",
+            ),
+            (volume.socket(), "/gcsfuse-tmp/.volumes/pv-1/socket"),
+            (volume.config(), "/gcsfuse-tmp/.volumes/pv-1/config.yaml"),
+            (volume.error(), "/gcsfuse-tmp/.volumes/pv-1/error"),
+            (
+                volume.metrics_socket(),
+                "/gcsfuse-tmp/.volumes/pv-1/metrics.sock",
+            ),
+            (
+                volume.token_socket(),
+                "/gcsfuse-tmp/.volumes/pv-1/token.sock",
+            ),
+            (
+                volume.kernel_params(),
+                "/gcsfuse-tmp/.volumes/pv-1/kernel-params.json",
+            ),
+            (volume.temp_dir(), "/gcsfuse-buffer/.volumes/pv-1/temp-dir"),
+            (volume.below(CACHE_PATH), "/gcsfuse-cache/.volumes/pv-1"),
+        ] {
+            assert_eq!(path, Path::new(expected));
+        }
     }
 }

@@ -110,3 +110,12 @@ impl Options {
         Ok(Self::default())
     }
 }
+
+/// Whether `text` is true or false in the spellings of Go's `ParseBool`.
+pub(crate) fn parse_bool(text: &str) -> Option<bool> {
+    match text {
+        "1" | "t" | "T" | "true" | "TRUE" | "True" => Some(true),
+        "0" | "f" | "F" | "false" | "FALSE" | "False" => Some(false),
+        _ => None,
+    }
+}

@@ -1,1 +1,4 @@
-//! The contract, held against bytes that were written from its description.
+//! The contract, held against bytes that were written from its description, over real sockets and directories.
+
+mod handoff;
+mod layout;
