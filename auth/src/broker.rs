@@ -88,8 +88,9 @@ impl Broker {
     /// exchange.
     ///
     /// # Errors
-    /// [`Kind::Config`] if the token service needs TLS and the system trusts no certificate. That
-    /// there is no token (yet) is not an error here.
+    /// [`Kind::Config`] if the token service needs TLS and the system trusts no certificate, or
+    /// the environment names a proxy of a kind that is not spoken here. That there is no token (yet)
+    /// is not an error here.
     ///
     /// # Panics
     /// Outside a tokio runtime.

@@ -13,6 +13,10 @@
 //! [`Identities`] lets all who hold one identity share its broker, and [`serve`] lets other
 //! processes share it over a unix socket.
 //!
+//! Servers are reached through the proxies that `HTTPS_PROXY`, `HTTP_PROXY`, `ALL_PROXY` and `NO_PROXY`
+//! name when an exchange or a source is made (HTTP, also over TLS, and SOCKS 5); unix sockets, this
+//! machine and metadata servers never are. No connection is kept between two exchanges.
+//!
 //! ```no_run
 //! # async fn example() -> Result<(), gcsmount_auth::Error> {
 //! use std::sync::Arc;

@@ -1,40 +1,42 @@
-//! Carries one HTTP request to a server and its answer back: one pooled HTTP/1.1 client, a deadline
-//! for the connection and one for the whole, a bound on the size of the answer. One attempt; a
-//! redirect is not followed, since the token in the request would go with it.
+//! Carries one HTTP request to a server and its answer back, over a connection of its own, straight or
+//! through a proxy: a deadline for the connection and one for the whole, a bound on the size of the
+//! answer. One attempt; a redirect is not followed, since the token in the request would go with it.
 
 use std::error::Error as StdError;
 use std::io;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{ACCEPT, CONTENT_TYPE, HeaderValue, USER_AGENT};
+use http::header::{ACCEPT, CONTENT_TYPE, HeaderValue, PROXY_AUTHORIZATION, USER_AGENT};
 use http::{HeaderMap, Method, Request, StatusCode, Uri};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Incoming;
-use hyper_rustls::{ConfigBuilderExt, HttpsConnector, HttpsConnectorBuilder};
-use hyper_util::client::legacy::Client as Pool;
-use hyper_util::client::legacy::connect::HttpConnector;
-use hyper_util::rt::{TokioExecutor, TokioTimer};
-use rustls::crypto::ring;
-use rustls::{ClientConfig, RootCertStore};
+use hyper_rustls::HttpsConnector;
+use hyper_util::client::legacy::Client;
+use hyper_util::client::proxy::matcher::Matcher;
+use hyper_util::rt::TokioExecutor;
+use rustls::ClientConfig;
 use zeroize::Zeroizing;
 
 use crate::error::{Error, Kind, Reach};
 
+mod connect;
 mod lookup;
+mod proxy;
 pub(crate) mod sun_path;
 pub(crate) mod target;
+#[cfg(test)]
+mod through;
+mod tls;
 pub(crate) mod unix;
 
-use lookup::{Failed, Lookup};
+use connect::{Connector, ProxyFailed, ProxyFault};
+use lookup::Failed;
+use proxy::Route;
 
 /// Larger than any answer: STS documents tokens of up to 12 KB.
 const LARGEST_ANSWER: usize = 1 << 20;
-
-/// Exchanges are minutes apart, and a connection that has idled that long may be dead without
-/// either end knowing. It is kept for the attempts of one bad minute only.
-const IDLE: Duration = Duration::from_secs(30);
 
 /// One answer, read to its end.
 pub(crate) struct Answer {
@@ -52,32 +54,43 @@ pub(crate) struct Peer<'a> {
     pub(crate) setting: &'a str,
 }
 
-/// A pooled client. Clones share its connections.
+/// A client of one server. It keeps no connection: exchanges are minutes apart, one that idled that
+/// long may be dead without either end knowing, and it would weigh more than all else of an identity.
 #[derive(Clone, Debug)]
 pub(crate) struct Transport {
-    pool: Pool<HttpsConnector<HttpConnector<Lookup>>, Full<Bytes>>,
+    client: Client<HttpsConnector<Connector>, Full<Bytes>>,
+    route: Arc<Route>,
     total: Duration,
 }
 
 impl Transport {
-    /// A client for servers such as the one at `uri`, which says whether TLS is needed. Nothing is
+    /// A client of the server at `uri`, by the way that the environment says now. Nothing is
     /// connected yet.
     pub(crate) fn new(uri: &Uri, connect: Duration, total: Duration) -> Result<Self, Error> {
-        let mut http = HttpConnector::new_with_resolver(Lookup);
-        http.enforce_http(false);
-        http.set_connect_timeout(Some(connect));
-        http.set_nodelay(true);
-        let connector = HttpsConnectorBuilder::new()
-            .with_tls_config(tls(uri)?)
-            .https_or_http()
-            .enable_http1()
-            .wrap_connector(http);
-        let pool = Pool::builder(TokioExecutor::new())
-            .pool_idle_timeout(IDLE)
-            .pool_max_idle_per_host(1)
-            .pool_timer(TokioTimer::new())
-            .build(connector);
-        Ok(Self { pool, total })
+        let route = Route::of(&Matcher::from_env(), uri)?;
+        let tls = tls::config(route.is_secure(uri))?;
+        Ok(Self::along(route, tls, connect, total))
+    }
+
+    /// The same for one that is never behind a proxy, whatever its address is and the environment
+    /// says.
+    pub(crate) fn direct(uri: &Uri, connect: Duration, total: Duration) -> Result<Self, Error> {
+        let tls = tls::config(Route::Direct.is_secure(uri))?;
+        Ok(Self::along(Route::Direct, tls, connect, total))
+    }
+
+    fn along(route: Route, tls: Arc<ClientConfig>, connect: Duration, total: Duration) -> Self {
+        let route = Arc::new(route);
+        let connector = Connector::new(Arc::clone(&route), Arc::clone(&tls), connect);
+        let client = Client::builder(TokioExecutor::new())
+            .pool_max_idle_per_host(0)
+            .retry_canceled_requests(false)
+            .build(HttpsConnector::from((connector, tls)));
+        Self {
+            client,
+            route,
+            total,
+        }
     }
 
     /// Sends a request and reads the answer to its end.
@@ -91,15 +104,26 @@ impl Transport {
 
     async fn converse(
         &self,
-        request: Request<Full<Bytes>>,
+        mut request: Request<Full<Bytes>>,
         peer: Peer<'_>,
     ) -> Result<Answer, Error> {
+        let forward = self.route.forward();
+        if let Some((_, Some(authorization))) = forward {
+            let headers = request.headers_mut();
+            headers.insert(PROXY_AUTHORIZATION, authorization.clone());
+        }
         let response = self
-            .pool
+            .client
             .request(request)
             .await
             .map_err(|error| unreachable(&error, peer))?;
         let (head, body) = response.into_parts();
+        if let Some((proxy, _)) = forward
+            && head.status == StatusCode::PROXY_AUTHENTICATION_REQUIRED
+        {
+            let failed = ProxyFailed::new(proxy, ProxyFault::Credentials);
+            return Err(unreachable(&failed, peer));
+        }
         Ok(Answer {
             status: head.status,
             headers: head.headers,
@@ -182,6 +206,11 @@ fn diagnose(error: &(dyn StdError + 'static), setting: &str) -> (Kind, String) {
 }
 
 fn known(cause: &(dyn StdError + 'static), setting: &str) -> Option<(Kind, String)> {
+    if let Some(failed) = cause.downcast_ref::<ProxyFailed>() {
+        let (kind, why) = blocked(&failed.fault);
+        let why = format!("cannot be reached: the proxy {} {why}", failed.proxy);
+        return Some((kind, why));
+    }
     if let Some(failed) = cause.downcast_ref::<Failed>() {
         return Some(match failed {
             Failed::NoSuchName => (
@@ -222,6 +251,22 @@ fn known(cause: &(dyn StdError + 'static), setting: &str) -> Option<(Kind, Strin
     }
 }
 
+/// What a proxy did instead of leading to a server.
+fn blocked(fault: &ProxyFault) -> (Kind, String) {
+    match fault {
+        ProxyFault::Unreachable(cause) => diagnose(&**cause, proxy::VARIABLES),
+        ProxyFault::Credentials => {
+            let why = "wants a user name and a password, or others than it was given";
+            let fix = format!("{why}: put them into its URL in {}", proxy::VARIABLES);
+            (Kind::Config, fix)
+        }
+        ProxyFault::Unwilling(cause) => (
+            Kind::Unreachable(Reach::Network),
+            format!("does not lead there ({cause}): does it allow it? else except it in NO_PROXY"),
+        ),
+    }
+}
+
 /// The error and what caused it, through the boxes of [`io::Error`] too, which its own `source`
 /// steps over.
 fn causes<'a>(
@@ -236,52 +281,6 @@ fn causes<'a>(
             None => cause.source(),
         }
     })
-}
-
-/// TLS with the certificates that the system trusts (`SSL_CERT_FILE` and `SSL_CERT_DIR` are
-/// obeyed). An `http` server needs none, so that an image without certificates can use one. Either
-/// is made once in a process, and a thousand identities share it.
-fn tls(uri: &Uri) -> Result<ClientConfig, Error> {
-    static TRUSTING: OnceLock<ClientConfig> = OnceLock::new();
-    static UNUSED: OnceLock<ClientConfig> = OnceLock::new();
-    match uri.scheme_str() == Some("https") {
-        true => shared(&TRUSTING, trusting),
-        false => shared(&UNUSED, unused),
-    }
-}
-
-fn shared(
-    place: &OnceLock<ClientConfig>,
-    make: fn() -> Result<ClientConfig, Error>,
-) -> Result<ClientConfig, Error> {
-    if let Some(config) = place.get() {
-        return Ok(config.clone());
-    }
-    let config = make()?;
-    Ok(place.get_or_init(|| config).clone())
-}
-
-fn trusting() -> Result<ClientConfig, Error> {
-    let builder = builder()?.with_native_roots().map_err(|error| {
-        let message = format!(
-            "no certificate authority is known to this system ({error}): install \
-             ca-certificates or set SSL_CERT_FILE"
-        );
-        Error::new(Kind::Config, message)
-    })?;
-    Ok(builder.with_no_client_auth())
-}
-
-fn unused() -> Result<ClientConfig, Error> {
-    Ok(builder()?
-        .with_root_certificates(RootCertStore::empty())
-        .with_no_client_auth())
-}
-
-fn builder() -> Result<rustls::ConfigBuilder<ClientConfig, rustls::WantsVerifier>, Error> {
-    ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
-        .with_safe_default_protocol_versions()
-        .map_err(|error| Error::new(Kind::Internal, format!("TLS cannot be set up: {error}")))
 }
 
 #[cfg(test)]

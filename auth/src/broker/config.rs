@@ -60,7 +60,7 @@ impl BrokerConfig {
     ///
     /// # Errors
     /// [`Kind::Config`](crate::Kind::Config) if the token service needs TLS and the system trusts no
-    /// certificate.
+    /// certificate, or the environment names a proxy of a kind that is not spoken here.
     pub fn exchange(self) -> Result<Arc<dyn Exchange>, Error> {
         let steps = self.steps();
         let scope = steps.needed_scope().to_owned();

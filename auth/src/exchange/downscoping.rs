@@ -27,7 +27,8 @@ impl Downscoping {
     /// Tokens of `inner` within `boundary`, made by the token service at `endpoint`.
     ///
     /// # Errors
-    /// [`Kind::Config`] if the endpoint needs TLS and the system trusts no certificate.
+    /// [`Kind::Config`] if the endpoint needs TLS and the system trusts no certificate, or the
+    /// environment names a proxy of a kind that is not spoken here.
     pub fn new(
         inner: Arc<dyn Exchange>,
         boundary: &Boundary,

@@ -59,7 +59,8 @@ impl Federation {
     /// An exchange of the tokens of `source` at `endpoint` for tokens that may do `scope`.
     ///
     /// # Errors
-    /// [`Kind::Config`] if the endpoint needs TLS and the system trusts no certificate.
+    /// [`Kind::Config`] if the endpoint needs TLS and the system trusts no certificate, or the
+    /// environment names a proxy of a kind that is not spoken here.
     pub fn new(
         source: Arc<dyn Source>,
         audience: Audience,

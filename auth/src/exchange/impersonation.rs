@@ -116,7 +116,8 @@ impl Impersonation {
     /// cloud-platform scope.
     ///
     /// # Errors
-    /// [`Kind::Config`] if the API needs TLS and the system trusts no certificate.
+    /// [`Kind::Config`] if the API needs TLS and the system trusts no certificate, or the
+    /// environment names a proxy of a kind that is not spoken here.
     pub fn new(
         inner: Arc<dyn Exchange>,
         whom: Impersonate,

@@ -29,7 +29,8 @@ pub enum Whose {
     Node,
 }
 
-/// Gets access tokens from a metadata server.
+/// Gets access tokens from a metadata server. It is asked straight, whatever proxy the environment names:
+/// a proxy would be answered for the machine that it runs on.
 #[derive(Debug)]
 pub struct Metadata {
     base: String,
@@ -55,7 +56,7 @@ impl Metadata {
     ) -> Result<Self, Error> {
         let base = format!("http://{host}");
         let uri = target::parse(&base, SETTING, "http://metadata.google.internal", "/")?;
-        let transport = Transport::new(&uri, timeouts.connect, timeouts.exchange)?;
+        let transport = Transport::direct(&uri, timeouts.connect, timeouts.exchange)?;
         Ok(Self {
             base: base.trim_end_matches('/').to_owned(),
             whose: whose.into().map_or_else(OnceLock::new, OnceLock::from),

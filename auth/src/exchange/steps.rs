@@ -81,7 +81,7 @@ impl Steps {
     ///
     /// # Errors
     /// [`Kind::Config`](crate::Kind::Config) if a service needs TLS and the system trusts no
-    /// certificate.
+    /// certificate, or the environment names a proxy of a kind that is not spoken here.
     pub fn after(self, exchange: Arc<dyn Exchange>) -> Result<Arc<dyn Exchange>, Error> {
         let mut exchange = exchange;
         if let Some(whom) = self.impersonate {

@@ -118,7 +118,8 @@ impl FromUrl {
     /// An exchange that asks `url`, within the time of an exchange.
     ///
     /// # Errors
-    /// [`Kind::Config`] if the URL needs TLS and the system trusts no certificate.
+    /// [`Kind::Config`] if the URL needs TLS and the system trusts no certificate, or the
+    /// environment names a proxy of a kind that is not spoken here.
     pub fn new(url: TokenUrl, timeouts: Timeouts) -> Result<Self, Error> {
         let total = timeouts.exchange;
         let way = match &url.0 {

@@ -31,8 +31,8 @@ impl UrlSource {
     /// A source that asks `url`, with these headers.
     ///
     /// # Errors
-    /// [`Kind::Config`] for what is no URL, or needs TLS where the system trusts no certificate, and
-    /// for headers that are the connection's own.
+    /// [`Kind::Config`] for what is no URL, or needs TLS where the system trusts no certificate, for
+    /// a proxy of a kind that is not spoken here, and for headers that are the connection's own.
     pub fn new(
         url: &str,
         headers: HeaderMap,

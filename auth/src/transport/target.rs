@@ -76,5 +76,5 @@ pub(crate) fn is_cleartext(uri: &Uri) -> bool {
 /// Whether the server is on this machine.
 pub(crate) fn is_loopback(uri: &Uri) -> bool {
     let host = host(uri);
-    host == "localhost" || host.parse().is_ok_and(|ip: IpAddr| ip.is_loopback())
+    host.eq_ignore_ascii_case("localhost") || host.parse().is_ok_and(|ip: IpAddr| ip.is_loopback())
 }

@@ -11,6 +11,7 @@ mod identities;
 mod matrix;
 mod metadata;
 mod provider;
+mod proxies;
 mod reports;
 mod serve;
 mod steps;
