@@ -1,11 +1,12 @@
 //! The object store seen as a contract: [`Store`] in our words, its clients and its doubles.
 //!
 //! [`store`] says what a bucket promises, [`error`] what can go wrong and what to do about it, `client` talks to
-//! Google Cloud Storage, `testing` holds the doubles and the contract suite that every implementation passes.
+//! Google Cloud Storage, [`layer`] builds on any store, `testing` holds the doubles and the contract suite that every implementation passes.
 //! This crate knows nothing of files, caches or tokens: credentials arrive as the SDK's `Credentials`.
 
 pub mod client;
 pub mod error;
+pub mod layer;
 pub mod name;
 pub mod object;
 pub mod store;

@@ -7,7 +7,8 @@ use bytes::Bytes;
 use futures_util::StreamExt;
 use gcsmount_emulator::{Auth, Config as EmulatorConfig, Emulator, FaultAction, FaultRule};
 use gcsmount_gcs::client::json::{Budget, Config, Http, JsonStore, Pool, Retry, Timeouts};
-use gcsmount_gcs::store::Preconditions;
+use gcsmount_gcs::layer::parts::{PartsUpload, Plan};
+use gcsmount_gcs::store::{ListRequest, Preconditions, Upload};
 use gcsmount_gcs::testing::contract;
 use gcsmount_gcs::{BucketName, Kind, Store};
 use google_cloud_auth::credentials::Credentials;
@@ -159,6 +160,42 @@ async fn uploads_survive_every_fault_at_every_step() {
             assert_eq!(drain(store.read(&read("o")).await).await.unwrap(), content);
         }
     }
+}
+
+#[tokio::test]
+async fn parts_come_together_though_answers_are_lost() {
+    let emulator = emulator(vec!["bkt".to_owned()]).await;
+    for (method, after) in [
+        ("storage.objects.insert", 7),
+        ("storage.objects.compose", 0),
+        ("storage.objects.compose", 3),
+        ("storage.objects.delete", 5),
+    ] {
+        emulator.admin().add_fault(FaultRule {
+            after,
+            ..FaultRule::once(method, FaultAction::LostAnswer)
+        });
+    }
+    let store: Arc<dyn Store> = Arc::new(store(&Http::new(&Pool::default()), &emulator, "bkt"));
+    let plan = Plan {
+        prefix: ".gcsmount/m/1/".to_owned(),
+        part: 64 << 10,
+        in_flight: 4,
+    };
+    let request = write("o", Preconditions::absent());
+    let mut upload = PartsUpload::new(Arc::clone(&store), &request, plan);
+    let content = pattern(3_000_000);
+    for piece in content.chunks(70_000) {
+        upload.write(Bytes::copy_from_slice(piece)).await.unwrap();
+    }
+    let object = upload.finish().await.unwrap();
+    assert_eq!(store.stat(&name("o")).await.unwrap(), object);
+    assert_eq!(object.component_count, Some(46));
+    assert_eq!(drain(store.read(&read("o")).await).await.unwrap(), content);
+    let left = store.list(&ListRequest::default()).await.unwrap();
+    let names: Vec<_> = left.objects.iter().map(|o| o.name.as_str()).collect();
+    assert_eq!(names, ["o"]);
+    emulator.shutdown().await;
 }
 
 #[tokio::test]
