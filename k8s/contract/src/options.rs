@@ -1,13 +1,27 @@
 //! The mount options of a pod: sorted into flags, configuration keys, the driver's own and the kernel's, and judged.
-//! The wire does not tell who added an option, so none may weaken the identity.
+//! The wire does not tell who added an option, so none may weaken the identity: an option may choose an audience or a
+//! service account to impersonate, never a source, a key file or a token URL, and an endpoint only with TLS.
+//!
+//! The grammar is the stock sidecar's. An option with `:`, without `=` and without `https` is a key of gcsfuse's
+//! configuration file and, behind its last `:`, a value; any other is `flag` or `flag=value`. One rule is wider:
+//! `gcs-connection:custom-endpoint:` begins a key whatever follows, which a stock sidecar would take for a flag.
+
+mod grammar;
+mod internal;
+mod rules;
 
 use std::collections::BTreeMap;
 use std::fmt;
 
+use grammar::Spelled;
+pub(crate) use grammar::parse_bool;
+pub use internal::{Internal, Medium};
+
 /// Mount options, sorted and judged.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Options {
-    /// `flag[=value]`, in the order given; a flag without a value is `None`.
+    /// `flag[=value]`, in the order given; a flag without a value is `None`. Only a flag that takes a list has several
+    /// values.
     pub flags: BTreeMap<String, Vec<Option<String>>>,
     /// Keys of gcsfuse's configuration file, nested by `:`, with their values.
     pub config: BTreeMap<String, String>,
@@ -17,52 +31,6 @@ pub struct Options {
     pub kernel: Vec<String>,
 }
 
-/// The options that ride in the same list from the driver to the sidecar.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Internal {
-    /// `hnw-ksa`: the volume opted in to the pod's own identity on the host's network.
-    pub host_network_ksa: Option<bool>,
-    /// `token-server-identity-provider`: the audience's provider.
-    pub identity_provider: Option<String>,
-    /// `token-server-identity-pool`: the audience's pool.
-    pub identity_pool: Option<String>,
-    /// `enable-sidecar-bucket-access-check`: look whether the bucket can be reached before it is served.
-    pub bucket_access_check: Option<bool>,
-    /// `pod-namespace`.
-    pub pod_namespace: Option<String>,
-    /// `service-account-name`: the pod's Kubernetes service account.
-    pub service_account_name: Option<String>,
-    /// `pod-name`.
-    pub pod_name: Option<String>,
-    /// `pod-uid`.
-    pub pod_uid: Option<String>,
-    /// `enable-cloud-profiler-for-sidecar`.
-    pub cloud_profiler: Option<bool>,
-    /// `file-cache-medium`: where the driver wants the file cache.
-    pub file_cache_medium: Option<Medium>,
-    /// `gcs-fuse-numa-node`: the node of the network card that the driver chose.
-    pub numa_node: Option<u32>,
-    /// `enable-gcsfuse-kernel-params`: the driver reads [`crate::kernel_params`].
-    pub kernel_params: Option<bool>,
-    /// `enable-auto-gomemlimit`: keep a stock gcsfuse below the cgroup's limit.
-    pub auto_gomemlimit: Option<bool>,
-    /// `auto-gomemlimit-ratio`: how far below, more than 0 and at most 1.
-    pub auto_gomemlimit_ratio: Option<f64>,
-    /// `storage-endpoint-internal`: `HOST:443` of the driver's universe.
-    pub storage_endpoint: Option<String>,
-    /// `disable-metrics-for-gke`: the driver collects no metrics of this volume.
-    pub disable_metrics: Option<bool>,
-}
-
-/// Where a file cache may be.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Medium {
-    /// `ram`.
-    Ram,
-    /// `lssd`: a local solid-state disk.
-    LocalSsd,
-}
-
 /// What the operator of the sidecar, not the pod, allows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Policy {
@@ -70,7 +38,8 @@ pub struct Policy {
     pub allow_endpoints: bool,
 }
 
-/// An option that cannot be obeyed.
+/// An option that cannot be obeyed. As text it is a sentence that names the option and says how to mend it; values,
+/// which may be private, are not repeated.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mistake {
     /// The option's name, without its value.
@@ -96,26 +65,125 @@ pub enum Fault {
 
 impl fmt::Display for Mistake {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "mount option {}: {:?}", self.option, self.fault)
+        write!(f, "mount option {} ", self.option)?;
+        match self.fault {
+            Fault::Reserved => f.write_str("is the sidecar's to set: remove it from the volume"),
+            Fault::Identity => f.write_str(
+                "would choose where the identity comes from, which no mount option can: remove it from the volume, \
+                 and give the pod the service account, token volume or credential configuration that it needs",
+            ),
+            Fault::Endpoint => f.write_str(
+                "names an endpoint without TLS: let it begin with https://, or have the sidecar's own flags or \
+                 environment allow it",
+            ),
+            Fault::Conflict => f.write_str(
+                "is given twice with different values: keep one; volume attributes become mount options too",
+            ),
+            Fault::Malformed(expected) => write!(f, "cannot be understood: expected {expected}"),
+        }
     }
 }
+
+impl std::error::Error for Mistake {}
 
 impl Options {
     /// Sorts and judges `options`, as they came with the descriptor.
     ///
     /// # Errors
-    /// Every mistake there is.
+    /// Every mistake there is; nothing is obeyed in part.
     pub fn parse(options: &[String], policy: Policy) -> Result<Self, Vec<Mistake>> {
-        let _ = (options, policy);
-        Ok(Self::default())
+        let mut sorted = Self::default();
+        let mut given = BTreeMap::new();
+        let mut mistakes = Vec::new();
+        for option in options {
+            let taken = grammar::split(option)
+                .and_then(|spelled| sorted.take(&spelled, policy, &mut given));
+            if let Err(fault) = taken {
+                mistakes.push(Mistake {
+                    option: grammar::shown(option),
+                    fault,
+                });
+            }
+        }
+        mistakes.extend(sorted.contradictions());
+        if mistakes.is_empty() {
+            Ok(sorted)
+        } else {
+            Err(mistakes)
+        }
     }
-}
 
-/// Whether `text` is true or false in the spellings of Go's `ParseBool`.
-pub(crate) fn parse_bool(text: &str) -> Option<bool> {
-    match text {
-        "1" | "t" | "T" | "true" | "TRUE" | "True" => Some(true),
-        "0" | "f" | "F" | "false" | "FALSE" | "False" => Some(false),
-        _ => None,
+    /// Judges one option and puts it where it belongs. `given` has the values so far by canonical name, since one
+    /// setting may be spelled in several ways.
+    fn take(
+        &mut self,
+        option: &Spelled<'_>,
+        policy: Policy,
+        given: &mut BTreeMap<String, String>,
+    ) -> Result<(), Fault> {
+        if let Some(words) = rules::kernel_words(option)? {
+            for word in words {
+                if !self.kernel.iter().any(|known| known == word) {
+                    self.kernel.push(word.to_owned());
+                }
+            }
+            return Ok(());
+        }
+        rules::judge(option, policy)?;
+        let value = option.value.unwrap_or("true");
+        if rules::is_list(option) {
+            self.keep(option);
+            return Ok(());
+        }
+        match given.insert(option.canonical(), value.to_owned()) {
+            Some(before) if before != value => return Err(Fault::Conflict),
+            Some(_) => return Ok(()),
+            None => {}
+        }
+        if !self.internal.take(option)? {
+            self.keep(option);
+        }
+        Ok(())
+    }
+
+    fn keep(&mut self, option: &Spelled<'_>) {
+        let value = option.value.map(str::to_owned);
+        if option.is_key {
+            self.config
+                .insert(option.name.to_owned(), value.unwrap_or_default());
+        } else {
+            self.flags
+                .entry(option.name.to_owned())
+                .or_default()
+                .push(value);
+        }
+    }
+
+    /// Mistakes that no option makes alone.
+    fn contradictions(&self) -> Vec<Mistake> {
+        let conflict = |option: &str| Mistake {
+            option: option.to_owned(),
+            fault: Fault::Conflict,
+        };
+        let differs = |flag: &str, internal: &Option<String>| match (self.flags.get(flag), internal)
+        {
+            (Some(values), Some(_)) => values.iter().any(|value| value != internal),
+            _ => false,
+        };
+        let mut found: Vec<_> = rules::OPPOSITES
+            .into_iter()
+            .filter(|pair| {
+                pair.iter()
+                    .all(|word| self.kernel.iter().any(|known| known == word))
+            })
+            .map(|[word, _]| conflict(word))
+            .collect();
+        if differs("identity-pool", &self.internal.identity_pool) {
+            found.push(conflict("identity-pool"));
+        }
+        if differs("identity-provider", &self.internal.identity_provider) {
+            found.push(conflict("identity-provider"));
+        }
+        found
     }
 }

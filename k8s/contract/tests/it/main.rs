@@ -2,3 +2,4 @@
 
 mod handoff;
 mod layout;
+mod options;
