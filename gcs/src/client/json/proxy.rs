@@ -10,6 +10,16 @@ use std::sync::Arc;
 use http::{HeaderValue, Uri, uri::Scheme};
 use hyper_util::client::proxy::matcher::{Intercept, Matcher};
 
+/// The variables that name a proxy.
+const VARIABLES: [&str; 6] = [
+    "HTTPS_PROXY",
+    "https_proxy",
+    "HTTP_PROXY",
+    "http_proxy",
+    "ALL_PROXY",
+    "all_proxy",
+];
+
 /// The proxies of this process.
 #[derive(Clone)]
 pub(super) struct Proxies(Option<Arc<Matcher>>);
@@ -30,9 +40,23 @@ pub(super) enum Route {
 }
 
 impl Proxies {
-    /// What the environment says now.
+    /// What the environment says now. What names no proxy that anybody could understand is said aloud and ignored, as
+    /// everywhere.
     pub(super) fn from_environment() -> Self {
-        Self(Some(Arc::new(Matcher::from_env())))
+        let mut any = false;
+        for variable in VARIABLES {
+            let value = std::env::var(variable).unwrap_or_default();
+            any |= !value.is_empty();
+            if !(value.is_empty() || is_proxy(&value)) {
+                // Not the value: it may hold a password.
+                tracing::warn!(
+                    variable,
+                    "its value is no URL of a proxy, such as http://HOST:PORT, and is ignored"
+                );
+            }
+        }
+        // Most processes have none, and then no request asks.
+        Self(any.then(|| Arc::new(Matcher::from_env())))
     }
 
     /// None, whatever the environment says.
@@ -58,6 +82,13 @@ impl Proxies {
             Route::Direct | Route::Tunnel(..) | Route::Socks(..) | Route::Unknown(_) => None,
         }
     }
+}
+
+/// Whether `value` names a proxy at all.
+fn is_proxy(value: &str) -> bool {
+    let anywhere = Uri::from_static("http://host.invalid");
+    let matcher = Matcher::builder().all(value).build();
+    matcher.intercept(&anywhere).is_some()
 }
 
 fn through(proxy: &Intercept, target: &Uri) -> Route {
@@ -141,6 +172,22 @@ mod tests {
         }
         let target = "https://store.test".parse().unwrap();
         assert!(Proxies::none().route(&target) == Route::Direct);
+    }
+
+    #[test]
+    fn values_name_a_proxy_or_nothing() {
+        for (value, named) in [
+            ("http://p:1", true),
+            ("p:1", true),
+            ("https://u:w@p", true),
+            ("socks5h://p:1", true),
+            ("socks4://p:1", true),
+            ("ftp://p:1", false),
+            ("http://", false),
+            ("a b", false),
+        ] {
+            assert_eq!(is_proxy(value), named, "{value}");
+        }
     }
 
     #[test]
