@@ -23,7 +23,8 @@ pub struct Options {
     /// `flag[=value]`, in the order given; a flag without a value is `None`. Only a flag that takes a list has several
     /// values.
     pub flags: BTreeMap<String, Vec<Option<String>>>,
-    /// Keys of gcsfuse's configuration file, nested by `:`, with their values.
+    /// Keys of gcsfuse's configuration file, nested by `:`, with their values. In lower case, since gcsfuse reads them in
+    /// any.
     pub config: BTreeMap<String, String>,
     /// What the driver tells the sidecar; anybody may have written it.
     pub internal: Internal,
@@ -150,7 +151,7 @@ impl Options {
         let value = option.value.map(str::to_owned);
         if option.is_key {
             self.config
-                .insert(option.name.to_owned(), value.unwrap_or_default());
+                .insert(option.name.to_ascii_lowercase(), value.unwrap_or_default());
         } else {
             self.flags
                 .entry(option.name.to_owned())

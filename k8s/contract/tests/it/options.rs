@@ -24,7 +24,7 @@ fn options_are_sorted_by_whom_they_are_for() {
         "uid=1000",
         "only-dir=",
         "logging:severity:error",
-        "file-cache:max-size-mb:-1",
+        "File-Cache:max-size-MB:-1",
         "o=noexec,noatime",
         "ro",
         "hnw-ksa=true",
