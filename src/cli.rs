@@ -75,6 +75,7 @@ Usage:
   gcsmount token show [flags]           who am I: the identity, its token's life, no secret
   gcsmount token serve [flags]          access tokens on a unix socket, for a stock gcsfuse
   gcsmount doctor [flags] BUCKET        walk from token to bucket to FUSE and say what holds
+  gcsmount sidecar [flags]              the volumes of a pod, as the GCS FUSE CSI driver hands them over
 
   gcsmount ROLE --help                  the flags of a role
   gcsmount --version
@@ -95,7 +96,7 @@ pub fn parse(
     match args.get(1).and_then(|a| a.to_str()) {
         None | Some("-h" | "--help" | "help") => return Ok(Invocation::Print(OVERVIEW.into())),
         Some("-V" | "--version" | "version") => return Ok(Invocation::Print(version())),
-        Some("mount" | "demo" | "emulator" | "doctor") => {}
+        Some("mount" | "demo" | "emulator" | "doctor" | "sidecar") => {}
         Some("token") => join_token_role(&mut args)?,
         _ => args.insert(1, "mount".into()),
     }
@@ -110,6 +111,7 @@ pub fn parse(
         TOKEN_SERVE => Role::TokenServe,
         TOKEN_SHOW => Role::TokenShow,
         "doctor" => Role::Doctor,
+        "sidecar" => Role::Sidecar,
         _ => Role::Mount,
     };
     Settings::collect(role, &mut matches, variable).map(|s| Invocation::Run(role, s))
@@ -196,6 +198,10 @@ fn command() -> Command {
         .subcommand(
             role_command("doctor", Role::Doctor, "Walk from the token to the bucket to FUSE and say in a line each what holds.")
                 .override_usage("gcsmount doctor [flags] BUCKET"),
+        )
+        .subcommand(
+            role_command("sidecar", Role::Sidecar, "Serve the volumes of a pod, as the GCS FUSE CSI driver hands them over.")
+                .override_usage("gcsmount sidecar [flags]"),
         )
 }
 
@@ -341,23 +347,22 @@ impl Settings {
         }
     }
 
-    /// These settings with `options`, written as `-o` has them, in place of the same ones here. Only flags of `group` are
-    /// options. `at` is where they stand, for the sentence about a wrong one.
+    /// These settings with others, by name, in place of the same ones here. `may` tells which settings may stand where
+    /// they come from; `at` is where that is, for the sentence about a wrong one.
     ///
     /// # Errors
-    /// [`Exit::Usage`], naming every option and value that is wrong.
-    pub fn with_options(
+    /// [`Exit::Usage`], naming every name and value that is wrong.
+    pub fn with<'a>(
         &self,
         role: Role,
-        group: params::Group,
-        options: &str,
+        others: impl IntoIterator<Item = (&'a str, &'a str)>,
+        may: impl Fn(&Param) -> bool,
         at: &str,
     ) -> Result<Self, Failure> {
         let mut given: HashMap<&'static str, Vec<String>> = HashMap::new();
         let mut wrong = Vec::new();
-        for word in options.split(',').filter(|word| !word.is_empty()) {
-            let (name, value) = word.split_once('=').unwrap_or((word, "true"));
-            match params::find(role, name).filter(|param| param.group == group) {
+        for (name, value) in others {
+            match params::find(role, name).filter(|param| may(param)) {
                 Some(param) => given.entry(param.flag).or_default().push(value.to_owned()),
                 None => wrong.push(format!("{name} is not a flag that can stand there")),
             }
@@ -609,6 +614,7 @@ mod tests {
             "token show",
             "token serve",
             "doctor",
+            "sidecar",
         ] {
             let words = role.split_whitespace();
             let args = std::iter::once("gcsmount")

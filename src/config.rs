@@ -7,7 +7,7 @@ use gcsmount_gcs::BucketName;
 
 use crate::cli::Settings;
 use crate::exit::{Exit, Failure};
-use crate::identity::{self, Identity};
+use crate::identity::{self, Identity, Place};
 
 /// One mount.
 #[derive(Debug)]
@@ -24,6 +24,8 @@ pub struct MountConfig {
     pub billing_project: Option<String>,
     /// How long to go on when the service is out of reach at the start.
     pub retry: Duration,
+    /// The directory of the bucket that is mounted; `None`: all of it.
+    pub only_dir: Option<String>,
     /// Options of `-o` for the kernel.
     pub options: Vec<String>,
     /// Owner and group of everything; `None`: the process's.
@@ -66,7 +68,7 @@ impl MountConfig {
             ));
         };
         let dir = settings.path_argument(1)?.unwrap_or_default();
-        Self::of(settings, bucket, dir)
+        Self::of(settings, Place::Machine, bucket, dir)
     }
 
     /// Reads the settings of `gcsmount doctor`, which is told no directory.
@@ -81,24 +83,33 @@ impl MountConfig {
                 "gcsmount doctor [flags] BUCKET",
             ));
         };
-        Self::of(settings, bucket, PathBuf::new())
+        Self::of(settings, Place::Machine, bucket, PathBuf::new())
     }
 
-    fn of(settings: &Settings, bucket: &str, dir: PathBuf) -> Result<Self, Failure> {
+    /// Reads the settings of a volume of `gcsmount sidecar`, which is mounted already.
+    ///
+    /// # Errors
+    /// [`Exit::Usage`].
+    pub fn for_volume(settings: &Settings, bucket: &str) -> Result<Self, Failure> {
+        Self::of(settings, Place::Sidecar, bucket, PathBuf::new())
+    }
+
+    fn of(settings: &Settings, place: Place, bucket: &str, dir: PathBuf) -> Result<Self, Failure> {
         let usage = |sentence: String| Failure::new(Exit::Usage, sentence);
         let bucket = bucket
             .strip_prefix("gs://")
             .unwrap_or(bucket)
             .trim_end_matches('/');
         if let Some((name, prefix)) = bucket.split_once('/') {
-            let sentence = format!(
-                "a bucket is mounted whole: say {name}, and find {prefix} below the mount point"
-            );
+            let sentence =
+                format!("{name}/{prefix} is not a bucket: say --only-dir {prefix} {name}");
             return Err(usage(sentence));
         }
         let bucket = BucketName::parse(bucket)
             .map_err(|why| usage(format!("{bucket:?} is not a bucket name: {why}")))?;
-        let identity = identity::choose(settings, Path::exists, |name| std::env::var(name).ok())?;
+        let identity = identity::choose(settings, place, Path::exists, |name| {
+            std::env::var(name).ok()
+        })?;
         let endpoint = match settings.text("custom-endpoint") {
             Some(url) => url.to_owned(),
             None => format!("https://storage.{}", identity.universe),
@@ -120,6 +131,7 @@ impl MountConfig {
             endpoint,
             billing_project: settings.text("billing-project").map(Into::into),
             retry: settings.duration("mount-retry-timeout"),
+            only_dir: settings.text("only-dir").map(Into::into),
             options: settings.mount_options.clone(),
             uid: id("uid"),
             gid: id("gid"),

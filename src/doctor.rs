@@ -9,7 +9,7 @@ use std::time::Instant;
 use crate::cli::Settings;
 use crate::config::MountConfig;
 use crate::exit::{Exit, Failure};
-use crate::identity::{self, Identity, Source};
+use crate::identity::{self, Identity, Place, Source};
 use crate::lifecycle;
 use crate::wire::{self, Shared};
 use checks::Verdict;
@@ -26,7 +26,7 @@ pub fn show_token(settings: &Settings) -> Result<(), Failure> {
             "expected no arguments: gcsmount token show [flags]",
         ));
     }
-    let identity = identity::choose(settings, std::path::Path::exists, |name| {
+    let identity = identity::choose(settings, Place::Machine, std::path::Path::exists, |name| {
         std::env::var(name).ok()
     })?;
     lifecycle::runtime()?.block_on(async {

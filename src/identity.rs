@@ -13,7 +13,7 @@ use crate::cli::{Origin, Settings};
 use crate::exit::{Exit, Failure};
 
 /// Where the GCS FUSE CSI driver's webhook projects the token of a pod with `hostNetwork: true`.
-pub const PROJECTED_TOKEN: &str = "/gcsfuse-sa-token/token";
+pub const PROJECTED_TOKEN: &str = gcsmount_k8s_contract::layout::TOKEN_FILE;
 
 /// Who we are, and what becomes of the token before it is used.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -122,6 +122,15 @@ impl fmt::Display for Identity {
     }
 }
 
+/// Where the process runs, which decides what is looked for where nothing is named.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Place {
+    /// A shell, a boot script, a container that is its own: application default credentials.
+    Machine,
+    /// Beside a pod's containers: the pod's own identity, and never that of the node or of a person.
+    Sidecar,
+}
+
 /// The flags that name a source; at most one of them may be given.
 pub const SOURCES: [&str; 5] = [
     "token-file",
@@ -138,17 +147,18 @@ const OF_ANY_TOKEN: [&str; 2] = ["impersonate-service-account", "access-boundary
 /// Chooses the source. `present` tells whether a path exists, `variable` looks up the environment.
 ///
 /// An explicit flag wins; else a credential file named by `GOOGLE_APPLICATION_CREDENTIALS`; else the projected token
-/// where its volume is present; else application default credentials. An endpoint taken from `STORAGE_EMULATOR_HOST`
+/// where its volume is present; else what [`Place`] says. An endpoint taken from `STORAGE_EMULATOR_HOST`
 /// gets no identity unless a flag names one, as with Google's own clients: real credentials must not reach an emulator.
 ///
 /// # Errors
 /// [`Exit::Usage`] where flags contradict each other or are wrong.
 pub fn choose(
     settings: &Settings,
+    place: Place,
     present: impl Fn(&Path) -> bool,
     variable: impl Fn(&str) -> Option<String>,
 ) -> Result<Identity, Failure> {
-    let (source, why) = source(settings, present, variable)?;
+    let (source, why) = source(settings, place, present, variable)?;
     let universe = Universe::parse(settings.text("universe-domain").unwrap_or_default())
         .map_err(|error| misused("universe-domain", &error))?;
     let identity = Identity {
@@ -180,6 +190,7 @@ pub fn choose(
 
 fn source(
     settings: &Settings,
+    place: Place,
     present: impl Fn(&Path) -> bool,
     variable: impl Fn(&str) -> Option<String>,
 ) -> Result<(Source, Reason), Failure> {
@@ -207,6 +218,9 @@ fn source(
     let path = Path::new(PROJECTED_TOKEN);
     if path.parent().is_some_and(present) {
         return Ok((projected(settings, path)?, Reason::VolumePresent));
+    }
+    if place == Place::Sidecar {
+        return Ok((metadata(Some(Whose::Pod)), Reason::NothingElse));
     }
     Ok(match defaults {
         ApplicationDefault::Named(path) | ApplicationDefault::WellKnown(path) => {
@@ -331,6 +345,15 @@ mod tests {
     use crate::cli::{Invocation, parse};
 
     fn chosen(line: &str, present: &[&str], env: &[(&str, &str)]) -> Result<Identity, Failure> {
+        chosen_at(Place::Machine, line, present, env)
+    }
+
+    fn chosen_at(
+        place: Place,
+        line: &str,
+        present: &[&str],
+        env: &[(&str, &str)],
+    ) -> Result<Identity, Failure> {
         let variable = |name: &str| {
             env.iter()
                 .find(|(n, _)| *n == name)
@@ -340,6 +363,7 @@ mod tests {
         match parse(args.split_whitespace().map(Into::into), variable)? {
             Invocation::Run(_, settings) => choose(
                 &settings,
+                place,
                 |path| present.iter().any(|p| Path::new(p) == path),
                 variable,
             ),
@@ -462,6 +486,21 @@ mod tests {
                 "{line} {present:?} {env:?}"
             );
         }
+    }
+
+    #[test]
+    fn beside_a_pod_nobody_but_the_pod_is_meant() {
+        let home = "/home/u/.config/gcloud/application_default_credentials.json";
+        let env = [("HOME", "/home/u")];
+        let alone = chosen_at(Place::Sidecar, "", &[home], &env).unwrap();
+        let pod = Some(Whose::Pod);
+        assert!(
+            matches!(alone.source, Source::Metadata { whose, .. } if whose == pod),
+            "{alone}"
+        );
+        let volume = ["/gcsfuse-sa-token", home];
+        let projected = chosen_at(Place::Sidecar, "", &volume, &env).unwrap();
+        assert_eq!(projected.why, Reason::VolumePresent);
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use gcsmount::cli::{self, Invocation};
 use gcsmount::exit::Failure;
 use gcsmount::params::Role;
-use gcsmount::{background, demo, doctor, emulate, mount, token};
+use gcsmount::{background, demo, doctor, emulate, mount, sidecar, token};
 
 fn main() -> ExitCode {
     match run() {
@@ -34,5 +34,6 @@ fn run() -> Result<(), Failure> {
         Invocation::Run(Role::TokenServe, settings) => token::serve(&settings),
         Invocation::Run(Role::TokenShow, settings) => doctor::show_token(&settings),
         Invocation::Run(Role::Doctor, settings) => doctor::run(&settings),
+        Invocation::Run(Role::Sidecar, settings) => sidecar::run(&settings),
     }
 }

@@ -116,7 +116,7 @@ async fn reach(config: &MountConfig, access: &Access, store: &dyn Store) -> Resu
 
 /// One attempt; the flag of an error says that repeating it cannot help. The deadlines are those of the clients; the
 /// ones here are for a client that does not keep its own.
-async fn attempt(
+pub(crate) async fn attempt(
     config: &MountConfig,
     access: &Access,
     store: &dyn Store,

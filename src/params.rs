@@ -20,7 +20,7 @@ pub enum Kind {
     Url,
     /// A URL, or `HOST:PORT` alone, which means plain HTTP, as `STORAGE_EMULATOR_HOST` has it.
     Endpoint,
-    /// `90s`, `1m30s`, `500ms`; a bare number is seconds.
+    /// `90s`, `1m30s`, `500ms`; a bare number is seconds, and `-1` is for ever.
     Duration,
     /// Permission bits in octal.
     Mode,
@@ -123,6 +123,9 @@ impl Kind {
 
 /// A duration written as Go writes it, since that is what gcsfuse's users have in their files; `None` where it is not one.
 fn parse_duration(text: &str) -> Option<Duration> {
+    if text == "-1" {
+        return Some(Duration::from_secs(u32::MAX.into()));
+    }
     if let Ok(seconds) = text.parse::<u32>() {
         return Some(Duration::from_secs(seconds.into()));
     }
@@ -163,12 +166,24 @@ pub enum Role {
     TokenShow,
     /// `gcsmount doctor`.
     Doctor,
+    /// `gcsmount sidecar`.
+    Sidecar,
 }
 
 /// The roles that have an identity.
-const IDENTIFIED: &[Role] = &[Role::Mount, Role::TokenServe, Role::TokenShow, Role::Doctor];
+const IDENTIFIED: &[Role] = &[
+    Role::Mount,
+    Role::TokenServe,
+    Role::TokenShow,
+    Role::Doctor,
+    Role::Sidecar,
+];
 /// The roles that talk to a bucket.
-const CONNECTED: &[Role] = &[Role::Mount, Role::Doctor];
+const CONNECTED: &[Role] = &[Role::Mount, Role::Doctor, Role::Sidecar];
+/// The roles that serve files.
+const SERVING: &[Role] = &[Role::Mount, Role::Sidecar];
+/// The roles that run on and log.
+const LASTING: &[Role] = &[Role::Mount, Role::TokenServe, Role::Sidecar];
 
 /// Where a setting stands in the help.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -218,6 +233,8 @@ pub struct Param {
     pub repeatable: bool,
     /// Whether the help keeps quiet about it.
     pub hidden: bool,
+    /// Whether a pod may set it for a volume of its own. What chooses where the identity comes from is the operator's.
+    pub volume: bool,
     /// One line for the help.
     pub help: &'static str,
 }
@@ -231,6 +248,7 @@ const ROW: Param = Param {
     group: Group::Command,
     repeatable: false,
     hidden: false,
+    volume: false,
     help: "",
 };
 
@@ -282,6 +300,7 @@ pub const PARAMS: &[Param] = &[
         roles: IDENTIFIED,
         group: Group::Identity,
         help: "Google service account to act as",
+        volume: true,
         ..ROW
     },
     Param {
@@ -297,6 +316,7 @@ pub const PARAMS: &[Param] = &[
         roles: IDENTIFIED,
         group: Group::Identity,
         help: "Workload identity pool [default: the token's]",
+        volume: true,
         ..ROW
     },
     Param {
@@ -304,6 +324,7 @@ pub const PARAMS: &[Param] = &[
         roles: IDENTIFIED,
         group: Group::Identity,
         help: "Identity provider of the pool [default: the token's]",
+        volume: true,
         ..ROW
     },
     Param {
@@ -349,6 +370,7 @@ pub const PARAMS: &[Param] = &[
         env: Some("STORAGE_EMULATOR_HOST"),
         group: Group::Connection,
         help: "Storage service [default: https://storage.googleapis.com]",
+        volume: true,
         ..ROW
     },
     Param {
@@ -356,6 +378,7 @@ pub const PARAMS: &[Param] = &[
         roles: CONNECTED,
         group: Group::Connection,
         help: "Project that pays where the requester pays",
+        volume: true,
         ..ROW
     },
     Param {
@@ -367,11 +390,21 @@ pub const PARAMS: &[Param] = &[
         ..ROW
     },
     Param {
+        flag: "only-dir",
+        roles: SERVING,
+        group: Group::Files,
+        volume: true,
+        help: "Mount this directory of the bucket alone",
+        ..ROW
+    },
+    Param {
         flag: "uid",
         kind: Kind::Id,
         default: Some("-1"),
         group: Group::Files,
         help: "Owner of every file; -1: whoever mounts",
+        roles: SERVING,
+        volume: true,
         ..ROW
     },
     Param {
@@ -380,6 +413,8 @@ pub const PARAMS: &[Param] = &[
         default: Some("-1"),
         group: Group::Files,
         help: "Group of every file; -1: that of whoever mounts",
+        roles: SERVING,
+        volume: true,
         ..ROW
     },
     Param {
@@ -388,6 +423,8 @@ pub const PARAMS: &[Param] = &[
         default: Some("644"),
         group: Group::Files,
         help: "Permission bits of files",
+        roles: SERVING,
+        volume: true,
         ..ROW
     },
     Param {
@@ -396,6 +433,8 @@ pub const PARAMS: &[Param] = &[
         default: Some("755"),
         group: Group::Files,
         help: "Permission bits of directories",
+        roles: SERVING,
+        volume: true,
         ..ROW
     },
     Param {
@@ -404,6 +443,8 @@ pub const PARAMS: &[Param] = &[
         default: Some("60s"),
         group: Group::Files,
         help: "How long names and sizes are believed without asking",
+        roles: SERVING,
+        volume: true,
         ..ROW
     },
     Param {
@@ -413,6 +454,7 @@ pub const PARAMS: &[Param] = &[
         default: Some("/tmp"),
         group: Group::Files,
         help: "Where files are staged that are not written in order",
+        roles: SERVING,
         ..ROW
     },
     Param {
@@ -421,6 +463,7 @@ pub const PARAMS: &[Param] = &[
         default: Some("128"),
         group: Group::Process,
         help: "Memory for file data: cache, readahead and uploads",
+        roles: SERVING,
         ..ROW
     },
     Param {
@@ -437,11 +480,12 @@ pub const PARAMS: &[Param] = &[
         default: Some("30s"),
         group: Group::Process,
         help: "How long to go on saving what is unsaved when told to stop",
+        roles: SERVING,
         ..ROW
     },
     Param {
         flag: "log-file",
-        roles: &[Role::Mount, Role::TokenServe],
+        roles: LASTING,
         kind: Kind::Path,
         group: Group::Process,
         help: "Where to log [default: standard error while in the foreground]",
@@ -449,7 +493,7 @@ pub const PARAMS: &[Param] = &[
     },
     Param {
         flag: "log-severity",
-        roles: &[Role::Mount, Role::TokenServe],
+        roles: LASTING,
         kind: Kind::Word(&["trace", "debug", "info", "warning", "error", "off"]),
         default: Some("info"),
         group: Group::Process,
@@ -463,6 +507,14 @@ pub const PARAMS: &[Param] = &[
         group: Group::Process,
         hidden: true,
         help: "Unmount and end when the process that started this one ends",
+        ..ROW
+    },
+    Param {
+        flag: "volume-base-path",
+        kind: Kind::Path,
+        default: Some("/gcsfuse-tmp/.volumes"),
+        roles: &[Role::Sidecar],
+        help: "Where the node driver leaves its sockets",
         ..ROW
     },
     Param {
@@ -624,6 +676,7 @@ mod tests {
             (Kind::Duration, "5 s", None),
             (Kind::Duration, "s", None),
             (Kind::Duration, "-1s", None),
+            (Kind::Duration, "-1", d(u64::from(u32::MAX) * 1000)),
             (Kind::Mode, "644", n(0o644)),
             (Kind::Mode, "1000", None),
             (Kind::Mode, "u+x", None),

@@ -8,9 +8,9 @@ use gcsmount_auth::{Broker, Routes, SocketConfig, TokenSocket};
 
 use crate::cli::Settings;
 use crate::exit::{Exit, Failure};
-use crate::identity::{self, Identity};
+use crate::identity::{self, Identity, Place};
 use crate::lifecycle::StopSignals;
-use crate::params::{Group, Role};
+use crate::params::{Group, Param, Role};
 use crate::wire::{Access, Shared};
 use crate::{lifecycle, telemetry};
 
@@ -67,7 +67,9 @@ pub fn serve(settings: &Settings) -> Result<(), Failure> {
 /// One identity for every path, or one for each `--route`.
 fn identities(settings: &Settings) -> Result<Vec<(Option<String>, Identity)>, Failure> {
     let choose = |settings: &Settings| {
-        identity::choose(settings, Path::exists, |name| std::env::var(name).ok())
+        identity::choose(settings, Place::Machine, Path::exists, |name| {
+            std::env::var(name).ok()
+        })
     };
     let routes: Vec<&str> = settings.texts("route").collect();
     if routes.is_empty() {
@@ -100,7 +102,10 @@ fn identities(settings: &Settings) -> Result<Vec<(Option<String>, Identity)>, Fa
             )));
         }
         let at = format!("--route {path}");
-        let own = settings.with_options(Role::TokenServe, Group::Identity, options, &at)?;
+        let words = options.split(',').filter(|word| !word.is_empty());
+        let others = words.map(|word| word.split_once('=').unwrap_or((word, "true")));
+        let of_identity = |param: &Param| param.group == Group::Identity;
+        let own = settings.with(Role::TokenServe, others, of_identity, &at)?;
         let identity = choose(&own)
             .map_err(|failure| Failure::new(failure.exit, format!("{at}: {}", failure.sentence)))?;
         chosen.push((Some(path.to_owned()), identity));

@@ -17,6 +17,7 @@ use gcsmount_cache::{BlockCache, Budget, CacheConfig};
 use gcsmount_fuse::{Fs, FsConfig};
 use gcsmount_gcs::Store;
 use gcsmount_gcs::client::json;
+use gcsmount_k8s_contract::layout::{TOKEN_FILE, TOKEN_VOLUME};
 use google_cloud_auth::credentials::Credentials;
 use tokio::runtime::Handle;
 
@@ -73,16 +74,24 @@ impl Access {
     #[must_use]
     pub fn explain(&self, error: &gcsmount_auth::Error) -> Failure {
         let failure = explain::identity(error);
-        let by_default = matches!(self.identity.source, Source::Metadata { .. })
-            && self.identity.why == Reason::NothingElse;
-        if !by_default {
+        // Nobody asked for a metadata server: that it does not serve means that nobody has said who this is.
+        let (Source::Metadata { whose, .. }, Reason::NothingElse) =
+            (&self.identity.source, self.identity.why)
+        else {
             return failure;
-        }
-        // Nobody asked for a metadata server: that there is none means that nobody has said who this is.
-        let sentence = format!(
-            "there is no identity: no flag, no GOOGLE_APPLICATION_CREDENTIALS, no projected volume, no gcloud login, and {};              run `gcloud auth application-default login`, or give --token-file, --key-file or --anonymous-access",
-            failure.sentence
-        );
+        };
+        let sentence = match whose {
+            None => format!(
+                "there is no identity: no flag, no GOOGLE_APPLICATION_CREDENTIALS, no projected volume, no gcloud login, and {}; \
+                 run `gcloud auth application-default login`, or give --token-file, --key-file or --anonymous-access",
+                failure.sentence
+            ),
+            Some(_) => format!(
+                "there is no identity of this pod: the volume {TOKEN_VOLUME} is not mounted at {TOKEN_FILE}, which a pod on the \
+                 host's network needs (a projected serviceAccountToken with the audience PROJECT.svc.id.goog), and {}",
+                failure.sentence
+            ),
+        };
         Failure::new(Exit::NoToken, sentence)
     }
 
@@ -288,6 +297,7 @@ pub fn file_system(
         file_mode: config.file_mode,
         dir_mode: config.dir_mode,
         ttl: config.ttl,
+        only_dir: config.only_dir.clone(),
         temp_dir: config.temp_dir.clone(),
         ..defaults
     };

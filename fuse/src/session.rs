@@ -315,7 +315,7 @@ fn notify(announcements: &Receiver<Ino>, notifier: &Mutex<Option<fuser::Notifier
     }
 }
 
-/// A mount that is being served. Dropping it unmounts.
+/// A mount that is being served. Dropping it unmounts; one that was passed in goes on until its owner unmounts it.
 #[derive(Debug)]
 pub struct Mounted {
     unmounter: Unmounter,
@@ -370,6 +370,10 @@ impl Drop for Mounted {
     fn drop(&mut self) {
         if let Err(error) = self.unmount() {
             tracing::error!(%error, "a mount stays in place");
+        }
+        // A mount that was passed in goes when its owner unmounts it, which may be long after this process.
+        if self.unmounter.0.is_none() {
+            return;
         }
         let Some(thread) = self.thread.lock().take() else {
             return;

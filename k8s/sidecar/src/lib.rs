@@ -1,0 +1,25 @@
+//! The sidecar of a pod whose volumes are buckets.
+//!
+//! The CSI node driver mounts, and hands each volume's `/dev/fuse` descriptor over a socket below a directory that it
+//! shares with the sidecar. This crate finds the sockets as they appear, takes the descriptors, tends every volume in a
+//! task of its own, reports what is wrong with one in the file that the driver reads, and ends when the pod does. What a
+//! mount is, it leaves to the [`Mounter`] that it is given; what the words and files mean is in `gcsmount-k8s-contract`.
+//!
+//! ```text
+//! socket -> receive -> Mounter::prepare (again and again) -> Prepared::serve -> Session until it ends or the pod does
+//!                                  | what is wrong
+//!                                  v
+//!                              error file
+//! ```
+
+mod ending;
+mod intake;
+mod mounter;
+mod report;
+mod retry;
+mod sidecar;
+mod tending;
+
+pub use mounter::{Fault, Mounter, Order, Prepared, Session};
+pub use retry::Backoff;
+pub use sidecar::{Config, Outcome, run};

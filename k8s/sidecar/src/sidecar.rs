@@ -1,0 +1,197 @@
+//! All volumes of a pod.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use gcsmount_k8s_contract::layout::{Base, Volume};
+use gcsmount_k8s_contract::options::Policy;
+use gcsmount_k8s_contract::status::Code;
+use tokio::sync::{mpsc, watch};
+use tokio::task::{Id, JoinSet};
+use tokio::time::{MissedTickBehavior, interval, timeout};
+
+use crate::ending::{self, Event};
+use crate::mounter::{Fault, Mounter};
+use crate::report::Report;
+use crate::retry::Backoff;
+use crate::tending::{End, Tending};
+
+/// The most volumes that are tended at a time; kubelet allows far fewer a pod.
+const MOST_VOLUMES: usize = 512;
+/// What the process may take to end beyond what its volumes may.
+const MARGIN: Duration = Duration::from_secs(2);
+
+/// What a sidecar is told at its start.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// Where the volumes' directories are.
+    pub base: Base,
+    /// Whether it is an init container that restarts always.
+    pub native: bool,
+    /// What the options of a volume may say.
+    pub policy: Policy,
+    /// When a volume that failed is tried again.
+    pub backoff: Backoff,
+    /// How long to go on saving at the end.
+    pub grace: Duration,
+    /// How often to look for sockets and for the exit file.
+    pub look: Duration,
+}
+
+impl Config {
+    /// The usual times.
+    #[must_use]
+    pub fn new(base: Base, native: bool) -> Self {
+        Self {
+            base,
+            native,
+            policy: Policy::default(),
+            backoff: Backoff::default(),
+            grace: Duration::from_secs(30),
+            look: Duration::from_millis(100),
+        }
+    }
+}
+
+/// How it ended.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Outcome {
+    /// Volumes that were served.
+    pub served: usize,
+    /// A sentence for each file that could not be saved.
+    pub unsaved: Vec<String>,
+}
+
+/// Tends the volumes of a pod until it ends. `signals` are SIGTERMs.
+pub async fn run(
+    config: Config,
+    mounter: Arc<dyn Mounter>,
+    mut signals: mpsc::Receiver<()>,
+) -> Outcome {
+    let (stop, stopped) = watch::channel(None);
+    let config = Arc::new(config);
+    let mut volumes = Volumes {
+        tending: Tending {
+            config: Arc::clone(&config),
+            mounter,
+            stop: stopped,
+        },
+        tasks: JoinSet::new(),
+        known: Vec::new(),
+        outcome: Outcome::default(),
+    };
+    let mut look = interval(config.look);
+    look.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut signalled = 0;
+    loop {
+        let event = tokio::select! {
+            _ = look.tick() => {
+                volumes.take_up().await;
+                ending::take_exit_file(&config.base.exit_file()).then_some(Event::ExitFile)
+            }
+            true = volumes.one_ended(), if !volumes.tasks.is_empty() => {
+                volumes.tasks.is_empty().then_some(Event::AllUnmounted)
+            }
+            Some(()) = signals.recv() => {
+                signalled += 1;
+                Some(Event::Signal(signalled))
+            }
+        };
+        match event {
+            Some(event) if ending::ends(config.native, event) => {
+                tracing::info!(?event, "ending");
+                break;
+            }
+            Some(event) => tracing::info!(?event, native = config.native, "going on"),
+            None => {}
+        }
+    }
+    stop.send_replace(Some(config.grace));
+    let all = async {
+        while !volumes.tasks.is_empty() {
+            volumes.one_ended().await;
+        }
+    };
+    let hurried = async {
+        signals.recv().await;
+        tracing::warn!("told to end once more: giving up what is unsaved");
+    };
+    tokio::select! {
+        ended = timeout(config.grace + MARGIN, all) => {
+            if ended.is_err() {
+                tracing::error!("a volume does not end in time");
+            }
+        }
+        () = hurried => {}
+    }
+    volumes.outcome
+}
+
+/// The volumes that are tended.
+struct Volumes {
+    tending: Tending,
+    tasks: JoinSet<End>,
+    known: Vec<(Id, Volume)>,
+    outcome: Outcome,
+}
+
+impl Volumes {
+    /// Begins to tend each volume whose socket is there and that is not tended yet.
+    async fn take_up(&mut self) {
+        let base = self.tending.config.base.clone();
+        let busy: HashSet<String> = self.known.iter().map(|(_, v)| v.name.clone()).collect();
+        let room = MOST_VOLUMES.saturating_sub(busy.len());
+        // The directory is a local one, but a runtime thread is not to wait for any.
+        let found = tokio::task::spawn_blocking(move || {
+            let volumes = base.volumes()?.into_iter();
+            let waiting = volumes.filter(|v| !busy.contains(&v.name) && v.socket().exists());
+            std::io::Result::Ok(waiting.take(room).collect::<Vec<_>>())
+        });
+        match found.await {
+            Ok(Ok(found)) => found.into_iter().for_each(|volume| self.start(volume)),
+            Ok(Err(error)) if error.kind() == std::io::ErrorKind::NotFound => {}
+            Ok(Err(error)) => tracing::warn!(%error, "looking for volumes"),
+            Err(_) => {}
+        }
+    }
+
+    fn start(&mut self, volume: Volume) {
+        let task = self.tending.clone().volume(volume.clone());
+        let id = self.tasks.spawn(task).id();
+        self.known.push((id, volume));
+    }
+
+    /// Waits for the end of a volume, and notes how it came. Whether it was one that had been served.
+    async fn one_ended(&mut self) -> bool {
+        let Some(ended) = self.tasks.join_next_with_id().await else {
+            return false;
+        };
+        let id = ended
+            .as_ref()
+            .map_or_else(tokio::task::JoinError::id, |(id, _)| *id);
+        let index = self.known.iter().position(|(known, _)| *known == id);
+        let volume = index.map(|index| self.known.swap_remove(index).1);
+        match (ended, volume) {
+            (Ok((_, End::Unmounted)), _) => self.outcome.served += 1,
+            (Ok((_, End::Stopped(unsaved))), _) => {
+                self.outcome.served += 1;
+                self.outcome.unsaved.extend(unsaved);
+            }
+            (Ok((_, End::Never)), _) => return false,
+            (Err(error), Some(volume)) => {
+                // Its descriptor went with it, so nobody waits at its mount point; the others do not notice.
+                tracing::error!(volume = volume.name, %error, "a volume broke off");
+                Report::of(&volume).fault(&Fault {
+                    code: Code::Internal,
+                    sentence: "the volume broke off by a fault of gcsmount; its log has more"
+                        .into(),
+                    lasting: true,
+                });
+                return false;
+            }
+            (Err(_), None) => return false,
+        }
+        true
+    }
+}

@@ -1,0 +1,168 @@
+//! One volume, from its socket to its end.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+use gcsmount_k8s_contract::layout::Volume;
+use gcsmount_k8s_contract::options::{Mistake, Options};
+use gcsmount_k8s_contract::status::Code;
+use tokio::sync::watch;
+use tokio::task::spawn_blocking;
+
+use crate::intake;
+use crate::mounter::{Fault, Mounter, Order, Prepared, Session};
+use crate::report::Report;
+use crate::sidecar::Config;
+
+/// How a volume came to its end.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    /// It was served, and unmounted by the driver.
+    Unmounted,
+    /// It never came about, and the driver has to order it anew.
+    Never,
+    /// The sidecar was told to end. What could not be saved.
+    Stopped(Vec<String>),
+}
+
+/// What all tasks share.
+#[derive(Debug, Clone)]
+pub(crate) struct Tending {
+    pub(crate) config: Arc<Config>,
+    pub(crate) mounter: Arc<dyn Mounter>,
+    /// How long each volume may go on saving, once the sidecar is told to end.
+    pub(crate) stop: watch::Receiver<Option<Duration>>,
+}
+
+impl Tending {
+    /// Tends one volume to its end.
+    pub(crate) async fn volume(mut self, volume: Volume) -> End {
+        let name = volume.name.clone();
+        let report = Report::of(&volume);
+        let (message, fuse) = match self.receive(&volume).await {
+            Ok(received) => received,
+            Err(sentence) => {
+                tracing::error!(volume = name, "{sentence}");
+                report.fault(&lasting(Code::Internal, sentence));
+                return End::Never;
+            }
+        };
+        let order = match Options::parse(&message.options, self.config.policy) {
+            Ok(options) => Order {
+                volume,
+                bucket: message.bucket_name,
+                options,
+            },
+            Err(mistakes) => {
+                let fault = lasting(Code::InvalidArgument, sentence_of(&mistakes));
+                tracing::error!(volume = name, "{fault}");
+                report.fault(&fault);
+                return End::Never;
+            }
+        };
+        let Some(prepared) = self.prepare(&order, &report, &fuse).await else {
+            return match self.stop.borrow().is_some() {
+                true => End::Stopped(Vec::new()),
+                false => End::Never,
+            };
+        };
+        match serve(prepared, fuse).await {
+            Ok(session) => {
+                report.clear();
+                tracing::info!(volume = name, bucket = order.bucket, "served");
+                self.attend(&name, &*session).await
+            }
+            Err(fault) => {
+                tracing::error!(volume = name, "{fault}");
+                report.fault(&fault);
+                End::Never
+            }
+        }
+    }
+
+    async fn receive(
+        &self,
+        volume: &Volume,
+    ) -> Result<(gcsmount_k8s_contract::handoff::MountMessage, OwnedFd), String> {
+        let volume = volume.clone();
+        spawn_blocking(move || intake::receive(&volume))
+            .await
+            .unwrap_or_else(|_| Err("taking the descriptor broke off".into()))
+    }
+
+    /// Tries until it works. `None`: the fault is a lasting one, the mount is gone, or the sidecar ends.
+    async fn prepare(
+        &mut self,
+        order: &Order,
+        report: &Report,
+        fuse: &OwnedFd,
+    ) -> Option<Box<dyn Prepared>> {
+        let name = &order.volume.name;
+        let mut failures = 0;
+        loop {
+            let attempt = tokio::select! {
+                attempt = self.mounter.prepare(order) => attempt,
+                _ = self.stop.wait_for(Option::is_some) => return None,
+            };
+            let fault = match attempt {
+                Ok(prepared) => return Some(prepared),
+                Err(fault) => fault,
+            };
+            report.fault(&fault);
+            if fault.lasting {
+                tracing::error!(volume = name, "{fault}");
+                return None;
+            }
+            let pause = self.config.backoff.pause(failures, rand::random());
+            tracing::warn!(volume = name, again_in = ?pause, "{fault}");
+            tokio::select! {
+                () = tokio::time::sleep(pause) => {}
+                _ = self.stop.wait_for(Option::is_some) => return None,
+            }
+            if intake::is_gone(fuse) {
+                tracing::info!(volume = name, "unmounted before it could be served");
+                return None;
+            }
+            failures = failures.saturating_add(1);
+        }
+    }
+
+    /// Waits for the end of a volume that is served.
+    async fn attend(&mut self, name: &str, session: &dyn Session) -> End {
+        let limit = tokio::select! {
+            () = session.ended() => None,
+            stop = self.stop.wait_for(Option::is_some) => stop.ok().and_then(|limit| *limit),
+        };
+        let unsaved = session.drain(limit.unwrap_or(self.config.grace)).await;
+        for sentence in &unsaved {
+            tracing::error!(volume = name, "{sentence}");
+        }
+        match limit {
+            Some(_) => End::Stopped(unsaved),
+            None => {
+                tracing::info!(volume = name, "unmounted");
+                End::Unmounted
+            }
+        }
+    }
+}
+
+async fn serve(prepared: Box<dyn Prepared>, fuse: OwnedFd) -> Result<Box<dyn Session>, Fault> {
+    spawn_blocking(move || prepared.serve(fuse))
+        .await
+        .unwrap_or_else(|_| Err(lasting(Code::Internal, "serving broke off".into())))
+}
+
+fn lasting(code: Code, sentence: String) -> Fault {
+    Fault {
+        code,
+        sentence,
+        lasting: true,
+    }
+}
+
+fn sentence_of(mistakes: &[Mistake]) -> String {
+    let all: Vec<String> = mistakes.iter().map(ToString::to_string).collect();
+    all.join("; ")
+}

@@ -1,0 +1,219 @@
+//! `gcsmount sidecar`: the volumes of a pod, over one pool of connections, one memory and one broker an identity.
+//!
+//! Which volumes there are, and when they begin and end, is `gcsmount-sidecar`'s; here is what a volume is made of.
+
+mod options;
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use gcsmount_fuse::Fs;
+use gcsmount_fuse::session::{self, MountOptions, MountPoint, Mounted};
+use gcsmount_gcs::Store;
+use gcsmount_k8s_contract::layout::{Base, NATIVE_SIDECAR_ENV};
+use gcsmount_k8s_contract::options::Policy;
+use gcsmount_k8s_contract::status::Code;
+use gcsmount_sidecar::{Config, Fault, Mounter, Order, Prepared, Session};
+use tokio::runtime::Handle;
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+
+use crate::cli::{Origin, Settings};
+use crate::config::MountConfig;
+use crate::exit::{Exit, Failure};
+use crate::lifecycle::StopSignals;
+use crate::wire::{self, Access, Shared};
+use crate::{lifecycle, mount, telemetry};
+
+/// How often the files that are still open are counted, while the end is waited for.
+const COUNT: Duration = Duration::from_millis(50);
+
+/// Serves the volumes of the pod until it ends.
+///
+/// # Errors
+/// [`Exit::Usage`]; [`Exit::Unsaved`] where data was left at the end.
+pub fn run(settings: &Settings) -> Result<(), Failure> {
+    telemetry::start(
+        settings.text("log-severity").unwrap_or("info"),
+        settings.path("log-file"),
+    )?;
+    if let Some(stray) = settings.arguments.first() {
+        return Err(Failure::new(
+            Exit::Usage,
+            format!(
+                "{stray:?} is no flag: gcsmount sidecar [flags]; its volumes come from the node driver"
+            ),
+        ));
+    }
+    // What is wrong with the operator's own settings is wrong with every volume: said here, and once.
+    MountConfig::for_volume(settings, "any-bucket")?;
+    let config = config(settings);
+    let runtime = lifecycle::runtime()?;
+    let outcome = runtime.block_on(async {
+        let mut signals = StopSignals::listen()?;
+        let (heard, signal) = mpsc::channel(2);
+        tokio::spawn(async move {
+            loop {
+                signals.next().await;
+                if heard.send(()).await.is_err() {
+                    return;
+                }
+            }
+        });
+        let mounter = Arc::new(Volumes::new(settings.clone()));
+        Ok(gcsmount_sidecar::run(config, mounter, signal).await)
+    });
+    runtime.shutdown_timeout(Duration::from_millis(500));
+    match outcome?.unsaved.as_slice() {
+        [] => Ok(()),
+        [first, ..] => Err(Failure::new(Exit::Unsaved, first.clone())),
+    }
+}
+
+fn config(settings: &Settings) -> Config {
+    let base = settings.path("volume-base-path").map(Into::into);
+    let native =
+        std::env::var(NATIVE_SIDECAR_ENV).is_ok_and(|value| value.eq_ignore_ascii_case("true"));
+    Config {
+        policy: Policy {
+            allow_endpoints: settings.origin("custom-endpoint") != Origin::Default
+                || settings.switch("anonymous-access"),
+        },
+        grace: settings.duration("shutdown-timeout"),
+        ..Config::new(base.map_or_else(Base::default, Base), native)
+    }
+}
+
+/// Makes volumes.
+#[derive(Debug)]
+struct Volumes {
+    /// The operator's.
+    settings: Settings,
+    shared: Shared,
+}
+
+impl Volumes {
+    fn new(settings: Settings) -> Self {
+        let mebibytes = settings
+            .number("memory-limit")
+            .and_then(|n| usize::try_from(n).ok());
+        Self {
+            shared: Shared::new(mebibytes.unwrap_or(128) << 20),
+            settings,
+        }
+    }
+
+    async fn ready(&self, order: &Order) -> Result<Ready, Failure> {
+        if order.bucket == "_" {
+            return Err(Failure::new(
+                Exit::Usage,
+                "bucket _: every bucket at once cannot be mounted; name one",
+            ));
+        }
+        let settings = options::apply(&self.settings, &order.options)?;
+        let config = MountConfig::for_volume(&settings, &order.bucket)?;
+        tracing::info!(volume = order.volume.name, bucket = %config.bucket, identity = %config.identity, "identity chosen");
+        let access = self.shared.access(&config.identity)?;
+        let stores = wire::stores(&config, &access, &self.shared)?;
+        let reached = mount::attempt(&config, &access, &*stores.probe).await;
+        reached.map_err(|(failure, _)| failure)?;
+        let fs = wire::file_system(&config, stores.store, &self.shared, Handle::current());
+        Ok(Ready {
+            fs,
+            access,
+            store: stores.probe,
+        })
+    }
+}
+
+#[async_trait]
+impl Mounter for Volumes {
+    async fn prepare(&self, order: &Order) -> Result<Box<dyn Prepared>, Fault> {
+        match self.ready(order).await {
+            Ok(ready) => Ok(Box::new(ready)),
+            Err(failure) => Err(fault(failure)),
+        }
+    }
+}
+
+/// What the driver is to make of a failure. All but a wrong option may pass: somebody creates the bucket, or grants.
+fn fault(failure: Failure) -> Fault {
+    let code = match failure.exit {
+        Exit::Usage => Code::InvalidArgument,
+        Exit::NoBucket => Code::NotFound,
+        Exit::NoToken | Exit::Refused => Code::Unauthenticated,
+        Exit::Denied => Code::PermissionDenied,
+        Exit::Unreachable => Code::Unavailable,
+        Exit::Other | Exit::MountPoint | Exit::NoFuse | Exit::Unsaved | Exit::Demo => {
+            Code::Internal
+        }
+    };
+    Fault {
+        code,
+        lasting: failure.exit == Exit::Usage,
+        sentence: failure.sentence,
+    }
+}
+
+/// A volume whose bucket has answered.
+struct Ready {
+    fs: Arc<Fs>,
+    access: Access,
+    store: Arc<dyn Store>,
+}
+
+impl Prepared for Ready {
+    fn serve(self: Box<Self>, fuse: OwnedFd) -> Result<Box<dyn Session>, Fault> {
+        let options = MountOptions::default();
+        let mounted = session::mount(self.fs.clone(), MountPoint::Fd(fuse), &options);
+        let mounted =
+            mounted.map_err(|error| fault(Failure::new(Exit::Other, error.to_string())))?;
+        Ok(Box::new(Served {
+            mounted,
+            fs: self.fs,
+            _access: self.access,
+            _store: self.store,
+        }))
+    }
+}
+
+/// A volume that is served, with what has to live as long.
+struct Served {
+    mounted: Mounted,
+    fs: Arc<Fs>,
+    _access: Access,
+    _store: Arc<dyn Store>,
+}
+
+#[async_trait]
+impl Session for Served {
+    async fn ended(&self) {
+        self.mounted.wait().await;
+    }
+
+    async fn drain(&self, limit: Duration) -> Vec<String> {
+        let end = Instant::now() + limit;
+        // Whoever has a file open may still write to it.
+        while self.fs.open_handles() > 0 && !self.mounted.has_ended() && Instant::now() < end {
+            tokio::time::sleep(COUNT).await;
+        }
+        let open = self.fs.open_handles();
+        if open > 0 && !self.mounted.has_ended() {
+            tracing::error!(
+                open,
+                "files are still open at the end; what is written to them from now on is lost"
+            );
+        }
+        let left = end.saturating_duration_since(Instant::now()).max(LAST);
+        let unsaved = self.fs.drain(left).await;
+        let sentences = unsaved
+            .iter()
+            .map(|file| format!("{} could not be saved: {}", file.path, file.error));
+        sentences.collect()
+    }
+}
+
+/// What saving gets even where waiting has used up the time.
+const LAST: Duration = Duration::from_secs(1);

@@ -1,0 +1,152 @@
+//! From the options of a volume to settings. Pure.
+
+use gcsmount_k8s_contract::options::Options;
+
+use crate::cli::Settings;
+use crate::exit::{Exit, Failure};
+use crate::gcsfuse::{self, Meaning};
+use crate::params::{self, Param, Role};
+
+/// The operator's settings with what a volume asks for. Options are gcsmount's own flags and gcsfuse's, by flag or by
+/// path; those without effect are logged.
+///
+/// # Errors
+/// [`Exit::Usage`], naming every option that cannot be obeyed.
+pub(super) fn apply(operator: &Settings, options: &Options) -> Result<Settings, Failure> {
+    let mut wrong = Vec::new();
+    let mut chosen: Vec<(&str, &str)> = Vec::new();
+    let flags = options.flags.iter().flat_map(|(name, values)| {
+        let values = values.iter();
+        values.map(move |value| {
+            (
+                name.as_str(),
+                value.as_deref().unwrap_or("true"),
+                meaning(name),
+            )
+        })
+    });
+    let paths = options.config.iter();
+    let paths = paths.map(|(path, value)| (path.as_str(), value.as_str(), gcsfuse::config(path)));
+    for (name, value, meaning) in flags.chain(paths) {
+        match meaning {
+            Some(Meaning::Flag(flag)) if is_a_volumes(flag) => chosen.push((flag, value)),
+            Some(Meaning::Flag(_)) => {
+                wrong.push(format!(
+                    "{name} is the operator's to set, and not a volume's"
+                ));
+            }
+            Some(Meaning::NoEffect) => tracing::info!(option = name, "has no effect"),
+            Some(Meaning::Refused(why)) => wrong.push(format!("{name} cannot be obeyed: {why}")),
+            None => wrong.push(format!("{name} is not an option of gcsmount or of gcsfuse")),
+        }
+    }
+    let audience = [
+        ("identity-pool", &options.internal.identity_pool),
+        ("identity-provider", &options.internal.identity_provider),
+    ];
+    for (flag, value) in audience {
+        chosen.extend(value.as_deref().map(|value| (flag, value)));
+    }
+    if !wrong.is_empty() {
+        let sentence = format!("mount options: {}", wrong.join("; "));
+        return Err(Failure::new(Exit::Usage, sentence));
+    }
+    operator.with(Role::Sidecar, chosen, |param| param.volume, "mount options")
+}
+
+/// A flag of our own, or what gcsfuse's means.
+fn meaning(name: &str) -> Option<Meaning> {
+    let ours: Option<&'static Param> = params::find(Role::Sidecar, name);
+    ours.map(|param| Meaning::Flag(param.flag))
+        .or_else(|| gcsfuse::flag(name))
+}
+
+fn is_a_volumes(flag: &str) -> bool {
+    params::find(Role::Sidecar, flag).is_some_and(|param| param.volume)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::cli::{Invocation, parse};
+
+    fn operator() -> Settings {
+        let args = ["gcsmount", "sidecar", "--uid", "1", "--key-file", "/k"];
+        match parse(args.map(Into::into), |_| None).unwrap() {
+            Invocation::Run(Role::Sidecar, settings) => settings,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn options(flags: &[(&str, Option<&str>)], config: &[(&str, &str)]) -> Options {
+        let mut options = Options::default();
+        for (name, value) in flags {
+            let values = options.flags.entry((*name).to_owned()).or_default();
+            values.push(value.map(Into::into));
+        }
+        for (path, value) in config {
+            options
+                .config
+                .insert((*path).to_owned(), (*value).to_owned());
+        }
+        options
+    }
+
+    #[test]
+    fn a_volume_sets_what_is_its_own_to_set() {
+        let asked = options(
+            &[
+                ("gid", Some("4321")),
+                ("implicit-dirs", None),
+                ("only_dir", Some("a/b")),
+            ],
+            &[
+                ("metadata-cache:ttl-secs", "-1"),
+                ("file-cache:max-size-mb", "10"),
+            ],
+        );
+        let settings = apply(&operator(), &asked).unwrap();
+        assert_eq!(settings.number("gid"), Some(4321));
+        assert_eq!(settings.number("uid"), Some(1));
+        assert_eq!(settings.text("only-dir"), Some("a/b"));
+        assert!(settings.duration("metadata-cache-ttl") > Duration::from_secs(1 << 30));
+        assert!(settings.names_something("key-file"), "the operator's");
+    }
+
+    #[test]
+    fn a_volume_does_not_choose_the_source_of_its_identity() {
+        for (flags, config, named) in [
+            (&[("key-file", Some("/k2"))][..], &[][..], "key-file"),
+            (&[("token-file", Some("/t"))], &[], "token-file"),
+            (&[("token-url", Some("http://h"))], &[], "token-url"),
+            (&[("metadata-server", Some("node"))], &[], "metadata-server"),
+            (&[("anonymous-access", None)], &[], "anonymous-access"),
+            (&[("sts-endpoint", Some("https://s"))], &[], "sts-endpoint"),
+            (&[("iam-endpoint", Some("https://s"))], &[], "iam-endpoint"),
+            (&[("universe-domain", Some("a.b"))], &[], "universe-domain"),
+            (
+                &[("access-boundary", Some("other"))],
+                &[],
+                "access-boundary",
+            ),
+            (&[], &[("gcs-auth:key-file", "/k2")], "gcs-auth:key-file"),
+            (
+                &[],
+                &[("gcs-auth:token-url", "unix:///s")],
+                "gcs-auth:token-url",
+            ),
+            (&[("temp-dir", Some("/"))], &[], "temp-dir"),
+            (&[("foreground", None)], &[], "foreground"),
+            (&[("no-such-flag", Some("1"))], &[], "no-such-flag"),
+            (&[], &[("no:such", "1")], "no:such"),
+            (&[("enable-dummy-io", None)], &[], "enable-dummy-io"),
+            (&[("gid", Some("x"))], &[], "gid"),
+        ] {
+            let failure = apply(&operator(), &options(flags, config)).unwrap_err();
+            assert_eq!(failure.exit, Exit::Usage, "{named}");
+            assert!(failure.sentence.contains(named), "{named}: {failure}");
+        }
+    }
+}
