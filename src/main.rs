@@ -6,9 +6,10 @@ use std::process::ExitCode;
 use gcsmount::cli::{self, Invocation};
 use gcsmount::exit::Failure;
 use gcsmount::params::Role;
-use gcsmount::{background, demo, doctor, emulate, mount, sidecar, token};
+use gcsmount::{background, demo, doctor, emulate, lifecycle, mount, sidecar, token};
 
 fn main() -> ExitCode {
+    lifecycle::give_memory_back();
     match run() {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {

@@ -10,6 +10,8 @@ mod files;
 mod identity;
 mod kit;
 mod lifecycle;
+mod node;
+mod pod;
 mod recovery;
 mod reports;
 mod token;

@@ -328,13 +328,13 @@ fn pods_on_the_hosts_network_have_their_own_identities_and_never_the_nodes() {
 }
 
 /// A projected volume as kubelet writes one: `token` leads through `..data` to a directory that is swapped.
-struct Projection {
+pub(crate) struct Projection {
     dir: PathBuf,
     generation: usize,
 }
 
 impl Projection {
-    fn new(dir: PathBuf, token: &str) -> Self {
+    pub(crate) fn new(dir: PathBuf, token: &str) -> Self {
         fs::create_dir(&dir).unwrap();
         let mut projection = Self { dir, generation: 0 };
         projection.rotate(token);
@@ -346,7 +346,7 @@ impl Projection {
         self.dir.join("token")
     }
 
-    fn rotate(&mut self, token: &str) {
+    pub(crate) fn rotate(&mut self, token: &str) {
         let name = |generation: usize| format!("..{generation}");
         let old = self.generation;
         self.generation += 1;
