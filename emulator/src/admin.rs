@@ -20,7 +20,7 @@ use crate::object::Attributes;
 use crate::principal::{member, pool_member};
 use crate::role::Role;
 use crate::state::State;
-use crate::store::Draft;
+use crate::store::{Draft, NewBucket};
 
 /// What was wrong with an administrative call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,11 +89,28 @@ impl Admin {
     /// # Errors
     /// The name is refused, or taken.
     pub fn create_bucket(&self, name: &str) -> Result<(), Error> {
+        self.create(name, false)
+    }
+
+    /// As [`Self::create_bucket`], with a hierarchical namespace: it has folders, and renames one with everything in
+    /// it at once.
+    ///
+    /// # Errors
+    /// The name is refused, or taken.
+    pub fn create_hierarchical_bucket(&self, name: &str) -> Result<(), Error> {
+        self.create(name, true)
+    }
+
+    fn create(&self, name: &str, hierarchical: bool) -> Result<(), Error> {
         let created = BucketName::parse(name)
             .map_err(ApiError::from)
-            .and_then(|bucket| {
-                let settings = BucketSettings::default();
-                self.state.store.create_bucket(bucket, settings)
+            .and_then(|name| {
+                let new = NewBucket {
+                    name,
+                    hierarchical,
+                    settings: BucketSettings::default(),
+                };
+                self.state.store.create_bucket(new)
             });
         let info = created.map_err(|error| Error::new(name, &error))?;
         self.state
@@ -105,7 +122,7 @@ impl Admin {
     /// Sets what a bucket is like.
     ///
     /// # Errors
-    /// The bucket does not exist.
+    /// The bucket does not exist, or a hierarchical namespace does not go with what it is to be.
     pub fn set_bucket(&self, bucket: &str, settings: BucketSettings) -> Result<(), Error> {
         let set = self.state.store.set_bucket(bucket, settings);
         set.map_err(|error| Error::new(bucket, &error))

@@ -92,7 +92,13 @@ fn is_batchable(operation: Operation) -> bool {
         | Op::ObjectsCompose
         | Op::ObjectsRewrite
         | Op::ObjectsCopy
-        | Op::ObjectsMove => true,
+        | Op::ObjectsMove
+        | Op::FoldersInsert
+        | Op::FoldersGet
+        | Op::FoldersList
+        | Op::FoldersDelete
+        | Op::FoldersRename
+        | Op::OperationsGet => true,
         Op::ObjectsMedia
         | Op::ObjectsInsert
         | Op::ObjectsInsertStart

@@ -12,7 +12,7 @@ use crate::access::{Bearer, Caller};
 use crate::body::ReplyBody;
 use crate::error::{ApiError, Failure, Kind};
 use crate::fields::Mask;
-use crate::name::{BucketName, ObjectName};
+use crate::name::{BucketName, FolderName, ObjectName};
 use crate::object::Object;
 use crate::principal::Principal;
 use crate::query::Query;
@@ -100,6 +100,8 @@ impl Call {
     pub(crate) fn bucket_unguarded(&self) -> Result<BucketName, ApiError> {
         let (Place::Bucket(bucket)
         | Place::Object { bucket, .. }
+        | Place::Folder { bucket, .. }
+        | Place::LongRunning { bucket, .. }
         | Place::Pair {
             from: (bucket, _), ..
         }) = &self.route.place
@@ -163,6 +165,23 @@ impl Call {
         };
         self.permit(&bucket, permission, Resource::Object(object))?;
         Ok((bucket, ObjectName::parse(object)?))
+    }
+
+    /// The folder that the request is about, if the bucket exists and the caller may do this with the folder.
+    pub(crate) fn folder(
+        &self,
+        permission: Permission,
+    ) -> Result<(BucketName, FolderName), ApiError> {
+        let bucket = self.bucket_unguarded()?;
+        let (Place::Folder { folder, .. }
+        | Place::Pair {
+            from: (_, folder), ..
+        }) = &self.route.place
+        else {
+            return Err(ApiError::bucket_not_found());
+        };
+        self.permit(&bucket, permission, Resource::Folder(folder))?;
+        Ok((bucket, FolderName::parse(folder)?))
     }
 
     /// Where a rewrite, copy or move leads.

@@ -5,6 +5,7 @@ pub(crate) mod buckets;
 pub(crate) mod compose;
 pub(crate) mod copy;
 pub(crate) mod delete;
+pub(crate) mod folders;
 pub(crate) mod get;
 pub(crate) mod list;
 pub(crate) mod relocate;

@@ -40,7 +40,7 @@
 //! | `POST /_emulator/tokens` | `namespace`, `service_account`, `ttl_seconds`, `audience`, `issuer`, all optional | [`Admin::mint_token`]; answers `token`, `expires_at` |
 //! | `GET /_emulator/counters` | | [`Admin::counters`] |
 //! | `POST /_emulator/counters/reset` | | [`Admin::reset_counters`] |
-//! | `POST /_emulator/buckets` | `name` | [`Admin::create_bucket`] |
+//! | `POST /_emulator/buckets` | `name`, `hierarchical` (absent: false) | [`Admin::create_bucket`], [`Admin::create_hierarchical_bucket`] |
 //! | `PUT /_emulator/buckets/NAME/settings` | `uniform_access` (absent: true), `requester_pays` (absent: false), `retention_seconds` (absent: none) | [`Admin::set_bucket`] |
 //! | `POST /_emulator/buckets/NAME/grants` | `member`, `role` (`roles/storage.objectAdmin`, …) | [`Admin::grant`] |
 //! | `PUT /_emulator/buckets/NAME/grants` | list of `member`, `role` | [`Admin::replace_grants`] |
@@ -65,7 +65,8 @@
 //! Counters, faults and latencies know requests by these names; patterns take `*`. `storage.objects.`: `list`, `get`
 //! (the resource), `get.media` (the data), `insert` (media and multipart), `insert.start`, `insert.chunk`,
 //! `insert.query`, `insert.cancel` (resumable), `patch`, `update`, `delete`, `compose`, `rewrite`, `copy`, `move`.
-//! `storage.buckets.`: `list`, `insert`, `get`, `delete`, `testIamPermissions`, `getStorageLayout`. Further `storage.batch` (whose calls are
+//! `storage.buckets.`: `list`, `insert`, `get`, `delete`, `testIamPermissions`, `getStorageLayout`, `operations.get`.
+//! `storage.folders.`: `insert`, `get`, `list`, `delete`, `rename`. Further `storage.batch` (whose calls are
 //! counted, and not struck by faults, under their own names), `sts.token`, `oauth2.token`,
 //! `iamcredentials.generateAccessToken`, `metadata` and `unknown`. A fault's status is worded as its method words
 //! errors: RFC 6749's `error` on the token endpoints, `error.status` on IAM Credentials.
@@ -87,6 +88,10 @@
 //! - What is under a temporary or an event-based hold, or younger than the retention period of its bucket, is neither
 //!   replaced nor deleted: 403 `objectUnderActiveHold` or `retentionPolicyNotMet`. The release of an event-based hold
 //!   begins the period anew. Copies are under no hold.
+//! - A bucket with a hierarchical namespace needs uniform bucket-level access and stays what it is. An object makes the
+//!   folders that it is in, and they stay when it goes; each part of its name has at most 512 bytes. A folder is deleted
+//!   when nothing is in it; its rename moves what is in it all at once, and objects keep their generations. Whatever is
+//!   in a folder's way is 409. Folders are prefixes of a list where `includeFoldersAsPrefixes` asks for them.
 //! - A credential access boundary has at most 10 rules and 2048 characters, each rule for one bucket. A downscoped
 //!   token may do what both its principal and the boundary allow, ends with the token it is made of, cannot be
 //!   downscoped again, and tells `expires_in` only where that one is a service account's. Conditions are the start of
@@ -114,6 +119,7 @@ mod error;
 mod fault;
 mod fields;
 mod gate;
+mod hierarchy;
 mod hold;
 mod iam;
 mod inbound;

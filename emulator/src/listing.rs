@@ -1,4 +1,4 @@
-//! One page of `objects.list`: a pure function of the sorted names and the query.
+//! One page of `objects.list`: a pure function of what a bucket holds and the query.
 
 use std::ops::Bound;
 use std::sync::Arc;
@@ -7,6 +7,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64;
 
 use crate::error::ApiError;
+use crate::hierarchy::Folders;
 use crate::object::Object;
 use crate::query::Query;
 use crate::store::Objects;
@@ -20,6 +21,7 @@ pub(crate) struct ListQuery {
     prefix: String,
     delimiter: Option<String>,
     include_trailing_delimiter: bool,
+    include_folders: bool,
     start_offset: String,
     end_offset: Option<String>,
     limit: usize,
@@ -65,6 +67,9 @@ impl ListQuery {
         }
         Ok(Self {
             prefix: text("prefix").unwrap_or_default(),
+            // Folders are prefixes where names are cut at slashes, and nowhere else.
+            include_folders: query.flag("includeFoldersAsPrefixes")
+                && query.text("delimiter") == Some("/"),
             delimiter: text("delimiter"),
             include_trailing_delimiter: query.flag("includeTrailingDelimiter"),
             start_offset: text("startOffset").unwrap_or_default(),
@@ -120,9 +125,36 @@ impl Resume {
     }
 }
 
+/// What a list goes through.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct View<'a> {
+    pub(crate) objects: &'a Objects,
+    /// `None` where the namespace is flat.
+    pub(crate) folders: Option<&'a Folders>,
+}
+
+/// A name in a view, with the object that has it; a folder has none.
+type Found<'a> = (&'a str, Option<&'a Arc<Object>>);
+
+impl<'a> View<'a> {
+    /// The first name at or behind `from`. An object comes before a folder of its name.
+    fn next(self, from: &Bound<Vec<u8>>, with_folders: bool) -> Option<Found<'a>> {
+        let bounds = || (from.as_ref().map(Vec::as_slice), Bound::Unbounded);
+        let object = self.objects.range::<[u8], _>(bounds()).next();
+        let object = object.map(|(name, object)| (name.as_str(), Some(object)));
+        let folders = self.folders.filter(|_| with_folders);
+        let folder = folders.and_then(|folders| folders.range::<[u8], _>(bounds()).next());
+        let folder = folder.map(|(name, _)| (name.as_str(), None));
+        match (object, folder) {
+            (Some(object), Some(folder)) if folder.0 < object.0 => Some(folder),
+            (object, folder) => object.or(folder),
+        }
+    }
+}
+
 /// The least byte string above everything that starts with `prefix`. UTF-8 has no byte 0xff, so the last byte
 /// can be raised.
-fn successor(prefix: &str) -> Vec<u8> {
+pub(crate) fn successor(prefix: &str) -> Vec<u8> {
     let mut bytes = prefix.as_bytes().to_vec();
     if let Some(last) = bytes.last_mut() {
         *last += 1;
@@ -131,7 +163,7 @@ fn successor(prefix: &str) -> Vec<u8> {
 }
 
 /// Collects one page. A folded prefix costs one step, whatever lies below it.
-pub(crate) fn page(objects: &Objects, query: &ListQuery) -> Page {
+pub(crate) fn page(view: &View<'_>, query: &ListQuery) -> Page {
     let mut page = Page::default();
     let mut from = query.first();
     let mut given_already = match &query.resume {
@@ -140,11 +172,9 @@ pub(crate) fn page(objects: &Objects, query: &ListQuery) -> Page {
     };
     let mut last = None;
     loop {
-        let bounds = (from.as_ref().map(Vec::as_slice), Bound::Unbounded);
-        let Some((name, object)) = objects.range::<[u8], _>(bounds).next() else {
+        let Some((name, object)) = view.next(&from, query.include_folders) else {
             return page;
         };
-        let name = name.as_str();
         if query.is_past_end(name) {
             return page;
         }
@@ -154,23 +184,25 @@ pub(crate) fn page(objects: &Objects, query: &ListQuery) -> Page {
         }
         let prefix = query.fold(name);
         let is_marker = query.include_trailing_delimiter && prefix == Some(name);
-        match prefix {
-            Some(prefix) if !is_marker || given_already == Some(prefix) => {
-                page.prefixes.push(prefix.to_owned());
-                from = Bound::Included(successor(prefix));
-                last = Some(Resume::AfterPrefix(prefix.to_owned()));
-            }
-            Some(prefix) => {
+        match (prefix, object) {
+            (Some(prefix), Some(object)) if is_marker && given_already != Some(prefix) => {
                 page.items.push(Arc::clone(object));
                 given_already = Some(prefix);
                 from = Bound::Included(prefix.as_bytes().to_vec());
                 last = Some(Resume::AtPrefix(prefix.to_owned()));
             }
-            None => {
+            (Some(prefix), _) => {
+                page.prefixes.push(prefix.to_owned());
+                from = Bound::Included(successor(prefix));
+                last = Some(Resume::AfterPrefix(prefix.to_owned()));
+            }
+            (None, Some(object)) => {
                 page.items.push(Arc::clone(object));
                 from = Bound::Excluded(name.as_bytes().to_vec());
                 last = Some(Resume::AfterObject(name.to_owned()));
             }
+            // The folder of the prefix itself.
+            (None, None) => from = Bound::Excluded(name.as_bytes().to_vec()),
         }
     }
 }
@@ -181,7 +213,8 @@ mod tests {
 
     use super::*;
     use crate::content::Content;
-    use crate::name::{BucketName, ObjectName};
+    use crate::hierarchy::Folder;
+    use crate::name::{BucketName, FolderName, ObjectName};
     use crate::object::Attributes;
 
     const TREE: [&str; 9] = ["a", "a/", "a/1", "a/2", "b/x/1", "b/x/2", "b/y", "c", "d/z"];
@@ -210,11 +243,25 @@ mod tests {
     }
 
     fn pages(names: &[&str], text: &str) -> Vec<(Vec<String>, Vec<String>)> {
+        pages_of(names, &[], text)
+    }
+
+    /// With folders beside the objects; none for a flat namespace.
+    fn pages_of(names: &[&str], folders: &[&str], text: &str) -> Vec<(Vec<String>, Vec<String>)> {
         let objects = objects(names);
+        let folder = |name: &&str| {
+            let name = FolderName::parse(name).unwrap();
+            (name.clone(), Arc::new(Folder::new(name, Duration::ZERO)))
+        };
+        let folders: Folders = folders.iter().map(folder).collect();
+        let view = View {
+            objects: &objects,
+            folders: Some(&folders),
+        };
         let mut query = query(text);
         let mut pages = Vec::new();
         loop {
-            let page = page(&objects, &query);
+            let page = page(&view, &query);
             let items = page.items.iter().map(|o| o.name.to_string()).collect();
             pages.push((items, page.prefixes));
             let Some(token) = page.next_page_token else {
@@ -266,6 +313,46 @@ mod tests {
                     .into_iter()
                     .map(|(i, p)| i.len() + p.len());
                 assert!(sizes.max() <= Some(limit), "{text}");
+            }
+        }
+    }
+
+    #[test]
+    fn folders_are_prefixes_where_that_is_asked() {
+        let (objects, folders) = (["a/1", "a/b/", "c"], ["a/", "a/b/", "a/c/", "d/", "d/e/"]);
+        for (text, items, prefixes) in [
+            ("delimiter=/", &["c"][..], &["a/"][..]),
+            ("includeFoldersAsPrefixes=true", &["a/1", "a/b/", "c"], &[]),
+            (
+                "delimiter=/&includeFoldersAsPrefixes=true",
+                &["c"],
+                &["a/", "d/"],
+            ),
+            (
+                "prefix=a/&delimiter=/&includeFoldersAsPrefixes=true",
+                &["a/1"],
+                &["a/b/", "a/c/"],
+            ),
+            (
+                "prefix=a/&delimiter=/&includeFoldersAsPrefixes=true&includeTrailingDelimiter=true",
+                &["a/1", "a/b/"],
+                &["a/b/", "a/c/"],
+            ),
+            (
+                "prefix=d/&delimiter=/&includeFoldersAsPrefixes=true",
+                &[],
+                &["d/e/"],
+            ),
+        ] {
+            for limit in ["", "&maxResults=1", "&maxResults=2"] {
+                let text = format!("{text}{limit}");
+                let mut all = (Vec::new(), Vec::new());
+                for (items, prefixes) in pages_of(&objects, &folders, &text) {
+                    all.0.extend(items);
+                    all.1.extend(prefixes);
+                }
+                assert_eq!(all.0, items, "{text}");
+                assert_eq!(all.1, prefixes, "{text}");
             }
         }
     }

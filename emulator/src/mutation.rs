@@ -56,6 +56,7 @@ impl Store {
         draft: Draft,
     ) -> Result<Arc<Object>, ApiError> {
         self.transact(bucket, |tx| {
+            tx.check_place(name)?;
             terms.check(tx.version(name))?;
             tx.check_free(name)?;
             tx.spend(&[name])?;
@@ -70,7 +71,10 @@ impl Store {
         name: &ObjectName,
         draft: Draft,
     ) -> Result<Arc<Object>, ApiError> {
-        self.transact(bucket, |tx| Ok(tx.put(name, draft)))
+        self.transact(bucket, |tx| {
+            tx.check_place(name)?;
+            Ok(tx.put(name, draft))
+        })
     }
 
     pub(crate) fn amend(
@@ -114,6 +118,7 @@ impl Store {
         request: Compose,
     ) -> Result<Arc<Object>, ApiError> {
         self.transact(bucket, |tx| {
+            tx.check_place(target)?;
             let sources = compose_sources(tx, &request.sources)?;
             request.terms.check(tx.version(target))?;
             tx.check_free(target)?;
@@ -150,6 +155,7 @@ impl Store {
             ));
         }
         self.transact(bucket, |tx| {
+            tx.check_place(target)?;
             let live = tx.find(source, None)?;
             request.source_conditions.check_write(live.version())?;
             request.target_terms.check(tx.version(target))?;

@@ -19,7 +19,19 @@ pub(crate) enum NameError {
     Dots,
     #[error("Invalid object name: it must not start with '.well-known/acme-challenge/'.")]
     Acme,
+    #[error("Invalid folder name: it must be 1 to 512 bytes of UTF-8.")]
+    FolderLength,
+    #[error("Invalid folder name: it must end with '/'.")]
+    NoSlash,
+    #[error(
+        "Invalid object name: in a bucket with a hierarchical namespace, what comes after the last '/' has at most 512 \
+         bytes."
+    )]
+    BaseLength,
 }
+
+/// The longest folder name, and the longest name in a folder, in bytes.
+const HIERARCHICAL: usize = 512;
 
 /// An object's name. Ordered by its bytes, as listings are.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -38,6 +50,55 @@ impl ObjectName {
 
     pub(crate) fn as_str(&self) -> &str {
         &self.0
+    }
+}
+
+/// A folder's name: a path that ends with a slash. Ordered by its bytes, as listings are.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct FolderName(Arc<str>);
+
+impl FolderName {
+    pub(crate) fn parse(text: &str) -> Result<Self, NameError> {
+        match text {
+            _ if text.is_empty() || text.len() > HIERARCHICAL => Err(NameError::FolderLength),
+            _ if text.contains(['\r', '\n']) => Err(NameError::LineBreak),
+            _ if !text.ends_with('/') => Err(NameError::NoSlash),
+            _ => Ok(Self(Arc::from(text))),
+        }
+    }
+
+    pub(crate) fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// The folder that it is in; none for one at the top.
+    pub(crate) fn parent(&self) -> Option<Self> {
+        let inner = &self.0[..self.0.len() - 1];
+        let end = inner.rfind('/')?;
+        Some(Self(Arc::from(&inner[..=end])))
+    }
+
+    /// The folders that an object is in, the outermost first. Every slash of a name ends one.
+    pub(crate) fn above(object: &ObjectName) -> Result<Vec<Self>, NameError> {
+        let name = object.as_str();
+        let base = name.rfind('/').map_or(0, |slash| slash + 1);
+        if name.len() - base > HIERARCHICAL {
+            return Err(NameError::BaseLength);
+        }
+        let ends = name.match_indices('/').map(|(end, _)| &name[..=end]);
+        ends.map(Self::parse).collect()
+    }
+}
+
+impl Borrow<[u8]> for FolderName {
+    fn borrow(&self) -> &[u8] {
+        self.0.as_bytes()
+    }
+}
+
+impl fmt::Display for FolderName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
     }
 }
 
@@ -125,6 +186,42 @@ mod tests {
         ] {
             assert_eq!(ObjectName::parse(name), Err(why), "{name:?}");
         }
+    }
+
+    #[test]
+    fn folder_names_and_what_is_above() {
+        for (text, parsed) in [
+            ("a/", Ok(None)),
+            ("/", Ok(None)),
+            ("a/b/", Ok(Some("a/"))),
+            ("a//", Ok(Some("a/"))),
+            ("", Err(NameError::FolderLength)),
+            (&("x".repeat(512) + "/"), Err(NameError::FolderLength)),
+            ("a", Err(NameError::NoSlash)),
+            ("a\n/", Err(NameError::LineBreak)),
+        ] {
+            let parent = FolderName::parse(text).map(|name| name.parent());
+            let parent = parent.map(|name| name.map(|name| name.to_string()));
+            assert_eq!(parent, parsed.map(|p| p.map(str::to_owned)), "{text}");
+        }
+        let above = |name: &str| FolderName::above(&ObjectName::parse(name).unwrap());
+        for (name, folders) in [
+            ("o", &[][..]),
+            ("a/o", &["a/"]),
+            ("/a//o", &["/", "/a/", "/a//"]),
+            ("a/b/", &["a/", "a/b/"]),
+        ] {
+            let above = above(name).unwrap();
+            assert!(
+                above
+                    .iter()
+                    .map(FolderName::as_str)
+                    .eq(folders.iter().copied())
+            );
+        }
+        let long = "x".repeat(513);
+        assert_eq!(above(&format!("a/{long}")), Err(NameError::BaseLength));
+        assert_eq!(above(&format!("{long}/a")), Err(NameError::FolderLength));
     }
 
     #[test]

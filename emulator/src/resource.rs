@@ -1,4 +1,4 @@
-//! JSON resources as the API prints them: objects and buckets.
+//! JSON resources as the API prints them: objects, buckets, folders and operations.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -7,7 +7,9 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Serialize;
 use serde_json::{Value, json};
 
+use crate::hierarchy::{Folder, Rename};
 use crate::hold;
+use crate::name::{BucketName, FolderName};
 use crate::object::{Object, rfc3339};
 use crate::store::BucketInfo;
 
@@ -142,17 +144,69 @@ pub(crate) fn bucket(info: &BucketInfo, host: &str) -> Value {
             "effectiveTime": rfc3339(info.updated),
         });
     }
+    if info.hierarchical {
+        resource["hierarchicalNamespace"] = json!({"enabled": true});
+    }
     resource
 }
 
-/// The storage layout of a bucket: flat.
+/// A folder resource.
+pub(crate) fn folder(bucket: &BucketName, folder: &Folder, host: &str) -> Value {
+    let name = folder.name.as_str();
+    json!({
+        "kind": "storage#folder",
+        "id": format!("{bucket}/{name}"),
+        "selfLink": format!("http://{host}/storage/v1/b/{bucket}/folders/{}", encode(name)),
+        "bucket": bucket.as_str(),
+        "name": name,
+        "metageneration": folder.metageneration.to_string(),
+        "createTime": rfc3339(folder.created),
+        "updateTime": rfc3339(folder.updated),
+    })
+}
+
+/// The operation of a rename, whose folders have the names that Google's control service gives them.
+pub(crate) fn operation(bucket: &BucketName, rename: &Rename, done: bool) -> Value {
+    let folder_id = |name: &FolderName| format!("projects/_/buckets/{bucket}/folders/{name}");
+    let at = rfc3339(rename.at);
+    let mut operation = json!({
+        "kind": "storage#operation",
+        "name": format!("projects/_/buckets/{bucket}/operations/{}", rename.id),
+        "metadata": {
+            "@type": "type.googleapis.com/google.storage.control.v2.RenameFolderMetadata",
+            "commonMetadata": {
+                "type": "rename-folder",
+                "createTime": at,
+                "updateTime": at,
+                "requestedCancellation": false,
+                "progressPercent": if done { 100 } else { 0 },
+            },
+            "sourceFolderId": folder_id(&rename.source),
+            "destinationFolderId": folder_id(&rename.target.name),
+        },
+        "done": done,
+    });
+    if done {
+        operation["metadata"]["commonMetadata"]["endTime"] = at.into();
+        operation["response"] = json!({
+            "@type": "type.googleapis.com/google.storage.control.v2.Folder",
+            "name": folder_id(&rename.target.name),
+            "metageneration": rename.target.metageneration.to_string(),
+            "createTime": rfc3339(rename.target.created),
+            "updateTime": rfc3339(rename.target.updated),
+        });
+    }
+    operation
+}
+
+/// The storage layout of a bucket.
 pub(crate) fn storage_layout(info: &BucketInfo) -> Value {
     json!({
         "kind": "storage#storageLayout",
         "bucket": info.name.as_str(),
         "location": "US",
         "locationType": "multi-region",
-        "hierarchicalNamespace": {"enabled": false},
+        "hierarchicalNamespace": {"enabled": info.hierarchical},
     })
 }
 

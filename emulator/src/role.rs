@@ -63,17 +63,42 @@ impl Role {
     /// What Google's page of IAM roles for Cloud Storage lists, as far as it is known here.
     fn permissions(self) -> &'static [Permission] {
         use Permission::{
-            BucketGet, BucketGetPolicy, BucketSetPolicy, BucketUpdate, Create, Delete, Get,
-            GetPolicy, List, Move, SetPolicy, Update,
+            BucketGet, BucketGetPolicy, BucketSetPolicy, BucketUpdate, Create, Delete,
+            FolderCreate, FolderDelete, FolderGet, FolderList, FolderRename, Get, GetPolicy, List,
+            Move, SetPolicy, Update,
         };
         match self {
             Self::Admin => Permission::ALL,
             Self::ObjectAdmin => &[
-                Get, List, Create, Update, Delete, Move, GetPolicy, SetPolicy,
+                Get,
+                List,
+                Create,
+                Update,
+                Delete,
+                Move,
+                GetPolicy,
+                SetPolicy,
+                FolderCreate,
+                FolderDelete,
+                FolderGet,
+                FolderList,
+                FolderRename,
             ],
-            Self::ObjectUser => &[Get, List, Create, Update, Delete, Move],
-            Self::ObjectViewer => &[Get, List],
-            Self::ObjectCreator => &[Create],
+            Self::ObjectUser => &[
+                Get,
+                List,
+                Create,
+                Update,
+                Delete,
+                Move,
+                FolderCreate,
+                FolderDelete,
+                FolderGet,
+                FolderList,
+                FolderRename,
+            ],
+            Self::ObjectViewer => &[Get, List, FolderGet, FolderList],
+            Self::ObjectCreator => &[Create, FolderCreate],
             Self::ObjectReader => &[Get],
             Self::ObjectOwner => &[Get, Update, GetPolicy, SetPolicy],
             Self::BucketReader => &[BucketGet, List],
@@ -121,6 +146,11 @@ permissions! {
     Move => "storage.objects.move",
     GetPolicy => "storage.objects.getIamPolicy",
     SetPolicy => "storage.objects.setIamPolicy",
+    FolderCreate => "storage.folders.create",
+    FolderDelete => "storage.folders.delete",
+    FolderGet => "storage.folders.get",
+    FolderList => "storage.folders.list",
+    FolderRename => "storage.folders.rename",
     BucketGet => "storage.buckets.get",
     BucketUpdate => "storage.buckets.update",
     BucketDelete => "storage.buckets.delete",
@@ -144,8 +174,11 @@ impl Permission {
             | Self::Move
             | Self::GetPolicy
             | Self::SetPolicy => "object",
+            Self::FolderDelete | Self::FolderGet | Self::FolderRename => "folder",
             Self::List
             | Self::Create
+            | Self::FolderCreate
+            | Self::FolderList
             | Self::BucketGet
             | Self::BucketUpdate
             | Self::BucketDelete
@@ -160,6 +193,7 @@ impl Permission {
 pub(crate) enum Resource<'a> {
     Bucket,
     Object(&'a str),
+    Folder(&'a str),
     /// The objects whose names begin with this.
     Listing(&'a str),
 }
@@ -221,6 +255,18 @@ mod tests {
                 ],
             ),
             (Permission::Move, &[R::Admin, R::ObjectAdmin, R::ObjectUser]),
+            (
+                Permission::FolderRename,
+                &[R::Admin, R::ObjectAdmin, R::ObjectUser],
+            ),
+            (
+                Permission::FolderList,
+                &[R::Admin, R::ObjectAdmin, R::ObjectUser, R::ObjectViewer],
+            ),
+            (
+                Permission::FolderCreate,
+                &[R::Admin, R::ObjectAdmin, R::ObjectUser, R::ObjectCreator],
+            ),
             (
                 Permission::BucketGet,
                 &[R::Admin, R::BucketReader, R::BucketWriter, R::BucketOwner],

@@ -18,9 +18,18 @@ pub(crate) enum Place {
         bucket: String,
         object: String,
     },
+    Folder {
+        bucket: String,
+        folder: String,
+    },
+    /// A long-running operation of a bucket.
+    LongRunning {
+        bucket: String,
+        id: String,
+    },
     /// A service account, of IAM Credentials.
     ServiceAccount(String),
-    /// Two objects, of a rewrite, copy or move.
+    /// Two objects, of a rewrite, copy or move, or two folders of a rename.
     Pair {
         from: (String, String),
         to: (String, String),
@@ -71,9 +80,10 @@ impl Route {
     pub(crate) fn subject<'a>(&'a self, query: &'a Query) -> &'a str {
         match &self.place {
             Place::Object { object, .. } => object,
+            Place::Folder { folder, .. } => folder,
             Place::Pair { from, .. } => &from.1,
             Place::ServiceAccount(account) => account,
-            Place::Service => "",
+            Place::Service | Place::LongRunning { .. } => "",
             Place::Bucket(_) => query
                 .text("name")
                 .or(query.text("prefix"))
@@ -207,6 +217,38 @@ impl Route {
                 Op::ObjectsMove,
                 pair_place((bucket, source), (bucket, target))?,
             ),
+            ("POST", ["b", bucket, "folders"]) => {
+                (Op::FoldersInsert, Place::Bucket(decode(bucket)?))
+            }
+            ("GET", ["b", bucket, "folders"]) => (Op::FoldersList, Place::Bucket(decode(bucket)?)),
+            ("GET", ["b", bucket, "folders", folder]) => {
+                (Op::FoldersGet, folder_place(bucket, folder)?)
+            }
+            ("DELETE", ["b", bucket, "folders", folder]) => {
+                (Op::FoldersDelete, folder_place(bucket, folder)?)
+            }
+            (
+                "POST",
+                [
+                    "b",
+                    bucket,
+                    "folders",
+                    source,
+                    "renameTo",
+                    "folders",
+                    target,
+                ],
+            ) => (
+                Op::FoldersRename,
+                pair_place((bucket, source), (bucket, target))?,
+            ),
+            ("GET", ["b", bucket, "operations", id]) => (
+                Op::OperationsGet,
+                Place::LongRunning {
+                    bucket: decode(bucket)?,
+                    id: decode(id)?,
+                },
+            ),
             _ => return None,
         };
         let dialect = if operation == Op::ObjectsMedia {
@@ -252,6 +294,13 @@ fn object_place(bucket: &str, object: &str) -> Option<Place> {
     Some(Place::Object {
         bucket: decode(bucket)?,
         object: decode(object)?,
+    })
+}
+
+fn folder_place(bucket: &str, folder: &str) -> Option<Place> {
+    Some(Place::Folder {
+        bucket: decode(bucket)?,
+        folder: decode(folder)?,
     })
 }
 
@@ -335,6 +384,21 @@ mod tests {
                 "DELETE",
                 "/upload/storage/v1/b/bk/o?upload_id=1",
                 Operation::ObjectsInsertCancel,
+            ),
+            (
+                "POST",
+                "/storage/v1/b/bk/folders/a%2F/renameTo/folders/b%2F",
+                Operation::FoldersRename,
+            ),
+            (
+                "GET",
+                "/storage/v1/b/bk/folders/a%2F",
+                Operation::FoldersGet,
+            ),
+            (
+                "GET",
+                "/storage/v1/b/bk/operations/1",
+                Operation::OperationsGet,
             ),
             ("GET", "/bk/a/b", Operation::ObjectsMedia),
             ("HEAD", "/bk/a", Operation::ObjectsGet),

@@ -255,6 +255,12 @@ pub(crate) async fn storage(call: &Call, inbound: &mut Inbound) -> Outcome {
         Operation::ObjectsRewrite => json::copy::rewrite(call, inbound).await,
         Operation::ObjectsCopy => json::copy::copy(call, inbound).await,
         Operation::ObjectsMove => json::relocate::relocate(call),
+        Operation::FoldersInsert => json::folders::insert(call, inbound).await,
+        Operation::FoldersGet => json::folders::get(call),
+        Operation::FoldersList => json::folders::list(call),
+        Operation::FoldersDelete => json::folders::delete(call),
+        Operation::FoldersRename => json::folders::rename(call),
+        Operation::OperationsGet => json::folders::operation(call),
         Operation::Batch
         | Operation::StsToken
         | Operation::OauthToken

@@ -4,6 +4,8 @@
 //! sent after it was looked up, and a version that is replaced is freed outside. Versions are immutable, so a
 //! reader, a listing and a stat see whole ones.
 
+mod folders;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,10 +16,11 @@ use crate::clock::{Clock, Timestamp};
 use crate::config::{BucketSettings, MutationLimit};
 use crate::content::Content;
 use crate::error::{ApiError, Kind};
+use crate::hierarchy::{Folders, Renames};
 use crate::hold;
 use crate::limit::Limiter;
-use crate::listing::{self, ListQuery, Page};
-use crate::name::{BucketName, ObjectName};
+use crate::listing::{self, ListQuery, Page, View};
+use crate::name::{BucketName, FolderName, ObjectName};
 use crate::object::{Attributes, Object};
 use crate::precondition::{Preconditions, Version};
 
@@ -32,6 +35,16 @@ pub(crate) struct BucketInfo {
     pub(crate) metageneration: u64,
     pub(crate) created: Timestamp,
     pub(crate) updated: Timestamp,
+    /// Whether it has folders. That is for good.
+    pub(crate) hierarchical: bool,
+    pub(crate) settings: BucketSettings,
+}
+
+/// A bucket to be created.
+#[derive(Clone, Debug)]
+pub(crate) struct NewBucket {
+    pub(crate) name: BucketName,
+    pub(crate) hierarchical: bool,
     pub(crate) settings: BucketSettings,
 }
 
@@ -39,6 +52,15 @@ pub(crate) struct BucketInfo {
 struct Bucket {
     info: Arc<BucketInfo>,
     objects: Objects,
+    /// `None` where the namespace is flat.
+    folders: Option<Folders>,
+    renames: Renames,
+}
+
+impl Bucket {
+    fn is_empty(&self) -> bool {
+        self.objects.is_empty() && self.folders.as_ref().is_none_or(Folders::is_empty)
+    }
 }
 
 #[derive(Debug)]
@@ -98,30 +120,30 @@ impl Store {
         }
     }
 
-    pub(crate) fn create_bucket(
-        &self,
-        name: BucketName,
-        settings: BucketSettings,
-    ) -> Result<Arc<BucketInfo>, ApiError> {
+    pub(crate) fn create_bucket(&self, new: NewBucket) -> Result<Arc<BucketInfo>, ApiError> {
+        check_settings(new.hierarchical, &new.settings)?;
         let created = self.clock.now();
         let mut inner = self.inner.lock();
-        if inner.buckets.contains_key(&name) {
+        if inner.buckets.contains_key(&new.name) {
             let message = "Your previous request to create the named bucket succeeded and you already own it.";
             return Err(ApiError::new(Kind::Conflict, message));
         }
         let info = Arc::new(BucketInfo {
-            name: name.clone(),
+            name: new.name.clone(),
             generation: inner.next_generation(created),
             metageneration: 1,
             created,
             updated: created,
-            settings,
+            hierarchical: new.hierarchical,
+            settings: new.settings,
         });
         let bucket = Bucket {
             info: Arc::clone(&info),
             objects: Objects::new(),
+            folders: new.hierarchical.then(Folders::new),
+            renames: Renames::default(),
         };
-        inner.buckets.insert(name, bucket);
+        inner.buckets.insert(new.name, bucket);
         Ok(info)
     }
 
@@ -132,6 +154,7 @@ impl Store {
             .buckets
             .get_mut(name)
             .ok_or_else(ApiError::bucket_not_found)?;
+        check_settings(bucket.info.hierarchical, &settings)?;
         bucket.info = Arc::new(BucketInfo {
             metageneration: bucket.info.metageneration + 1,
             updated: now,
@@ -143,11 +166,7 @@ impl Store {
 
     pub(crate) fn delete_bucket(&self, name: &str) -> Result<(), ApiError> {
         let mut inner = self.inner.lock();
-        let bucket = inner
-            .buckets
-            .get(name)
-            .ok_or_else(ApiError::bucket_not_found)?;
-        if !bucket.objects.is_empty() {
+        if !inner.bucket(name)?.is_empty() {
             let message = "The bucket you tried to delete is not empty.";
             return Err(ApiError::new(Kind::Conflict, message));
         }
@@ -157,11 +176,7 @@ impl Store {
 
     pub(crate) fn bucket(&self, name: &str) -> Result<Arc<BucketInfo>, ApiError> {
         let inner = self.inner.lock();
-        let bucket = inner
-            .buckets
-            .get(name)
-            .ok_or_else(ApiError::bucket_not_found)?;
-        Ok(Arc::clone(&bucket.info))
+        Ok(Arc::clone(&inner.bucket(name)?.info))
     }
 
     pub(crate) fn buckets(&self) -> Vec<Arc<BucketInfo>> {
@@ -181,22 +196,18 @@ impl Store {
         generation: Option<u64>,
     ) -> Result<Arc<Object>, ApiError> {
         let inner = self.inner.lock();
-        let objects = &inner
-            .buckets
-            .get(bucket)
-            .ok_or_else(ApiError::bucket_not_found)?
-            .objects;
+        let objects = &inner.bucket(bucket.as_str())?.objects;
         find(objects, bucket, name, generation)
     }
 
     pub(crate) fn list(&self, bucket: &BucketName, query: &ListQuery) -> Result<Page, ApiError> {
         let inner = self.inner.lock();
-        let objects = &inner
-            .buckets
-            .get(bucket)
-            .ok_or_else(ApiError::bucket_not_found)?
-            .objects;
-        Ok(listing::page(objects, query))
+        let bucket = inner.bucket(bucket.as_str())?;
+        let view = View {
+            objects: &bucket.objects,
+            folders: bucket.folders.as_ref(),
+        };
+        Ok(listing::page(&view, query))
     }
 
     /// Runs `work` with the bucket to itself. What it does to the maps is visible to others all at once.
@@ -219,6 +230,8 @@ impl Store {
                 bucket,
                 retention: entry.info.settings.retention,
                 objects: &mut entry.objects,
+                folders: entry.folders.as_mut(),
+                renames: &mut entry.renames,
                 limiter: inner.limiter.as_mut(),
                 last_generation: &mut inner.last_generation,
                 now,
@@ -232,9 +245,23 @@ impl Store {
 }
 
 impl Inner {
+    fn bucket(&self, name: &str) -> Result<&Bucket, ApiError> {
+        let found = self.buckets.get(name);
+        found.ok_or_else(ApiError::bucket_not_found)
+    }
+
     fn next_generation(&mut self, now: Timestamp) -> u64 {
         next_generation(&mut self.last_generation, now)
     }
+}
+
+/// Folders have no access lists of their own.
+fn check_settings(hierarchical: bool, settings: &BucketSettings) -> Result<(), ApiError> {
+    if hierarchical && !settings.uniform_access {
+        let message = "A bucket with a hierarchical namespace needs uniform bucket-level access.";
+        return Err(ApiError::invalid(message));
+    }
+    Ok(())
 }
 
 /// Microseconds as GCS has them, and never the same twice.
@@ -262,6 +289,8 @@ pub(crate) struct Transaction<'a> {
     bucket: &'a BucketName,
     retention: Option<Duration>,
     objects: &'a mut Objects,
+    folders: Option<&'a mut Folders>,
+    renames: &'a mut Renames,
     limiter: Option<&'a mut Limiter>,
     last_generation: &'a mut u64,
     now: Timestamp,
@@ -290,6 +319,14 @@ impl Transaction<'_> {
             Some(live) => hold::check_free(live, self.retention, self.now),
             None => Ok(()),
         }
+    }
+
+    /// Refuses a name that this bucket's namespace has no place for.
+    pub(crate) fn check_place(&self, name: &ObjectName) -> Result<(), ApiError> {
+        if self.folders.is_some() {
+            FolderName::above(name)?;
+        }
+        Ok(())
     }
 
     /// Counts one mutation of each name against the limit.
@@ -338,10 +375,19 @@ impl Transaction<'_> {
     }
 
     pub(crate) fn remove(&mut self, name: &ObjectName) {
+        self.displace(name);
+    }
+
+    fn displace(&mut self, name: &ObjectName) {
         self.replaced.extend(self.objects.remove(name));
     }
 
+    /// Makes a version live, in folders that come to be with it.
     fn set(&mut self, object: Arc<Object>) {
+        if self.folders.is_some() {
+            let above = FolderName::above(&object.name);
+            above.iter().flatten().for_each(|folder| self.house(folder));
+        }
         self.replaced
             .extend(self.objects.insert(object.name.clone(), object));
     }

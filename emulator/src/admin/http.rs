@@ -39,6 +39,8 @@ struct TokenBody {
 #[serde(deny_unknown_fields)]
 struct BucketBody {
     name: String,
+    #[serde(default)]
+    hierarchical: bool,
 }
 
 #[derive(Deserialize)]
@@ -116,7 +118,13 @@ fn act(admin: &Admin, parts: &Parts, body: &[u8]) -> Result<Value, ApiError> {
 fn change(admin: &Admin, method: &str, segments: &[&str], body: &[u8]) -> Result<(), ApiError> {
     match (method, segments) {
         ("POST", ["counters", "reset"]) => admin.reset_counters(),
-        ("POST", ["buckets"]) => told(admin.create_bucket(&parse::<BucketBody>(body)?.name))?,
+        ("POST", ["buckets"]) => {
+            let new: BucketBody = parse(body)?;
+            told(match new.hierarchical {
+                true => admin.create_hierarchical_bucket(&new.name),
+                false => admin.create_bucket(&new.name),
+            })?;
+        }
         ("PUT", ["buckets", bucket, "settings"]) => told(admin.set_bucket(bucket, parse(body)?))?,
         ("POST", ["buckets", bucket, "grants"]) => grant(admin, bucket, &parse(body)?)?,
         ("PUT", ["buckets", bucket, "grants"]) => replace(admin, bucket, &parse::<Vec<_>>(body)?)?,

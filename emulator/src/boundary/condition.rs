@@ -35,11 +35,12 @@ impl Condition {
     pub(super) fn holds(&self, bucket: &BucketName, resource: Resource<'_>) -> bool {
         let name = match resource {
             Resource::Object(object) => format!("projects/_/buckets/{bucket}/objects/{object}"),
+            Resource::Folder(folder) => format!("projects/_/buckets/{bucket}/folders/{folder}"),
             Resource::Bucket | Resource::Listing(_) => format!("projects/_/buckets/{bucket}"),
         };
         let list_prefix = match resource {
             Resource::Listing(prefix) => prefix,
-            Resource::Bucket | Resource::Object(_) => "",
+            Resource::Bucket | Resource::Object(_) | Resource::Folder(_) => "",
         };
         self.0.iter().any(|term| match term {
             Term::Name(start) => name.starts_with(start),

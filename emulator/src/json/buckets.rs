@@ -14,6 +14,7 @@ use crate::name::BucketName;
 use crate::object::parse_resource;
 use crate::resource;
 use crate::role::{Permission, Role};
+use crate::store::NewBucket;
 
 /// A hundred years in seconds, the longest that GCS keeps an object.
 const MAX_RETENTION: u64 = 3_155_760_000;
@@ -53,29 +54,44 @@ fn refuse_bounded(call: &Call, permission: &str) -> Result<(), ApiError> {
     ))
 }
 
-/// The settings that a new bucket's resource asks for. Uniform access is on unless it is turned off.
+/// A flag of a bucket's resource, by the keys that lead to it.
+fn flag(resource: &Map<String, Value>, path: &[&str], usual: bool) -> Result<bool, ApiError> {
+    let mut value = resource.get(path[0]);
+    for key in &path[1..] {
+        value = value.and_then(|value| value.get(key));
+    }
+    match value {
+        None | Some(Value::Null) => Ok(usual),
+        Some(Value::Bool(flag)) => Ok(*flag),
+        Some(_) => Err(ApiError::invalid(format!(
+            "Invalid value for {}: true or false is wanted",
+            path.join(".")
+        ))),
+    }
+}
+
+/// The bucket that a resource asks for. Uniform access is on unless it is turned off.
+fn new_bucket(name: BucketName, resource: &Map<String, Value>) -> Result<NewBucket, ApiError> {
+    Ok(NewBucket {
+        name,
+        hierarchical: flag(resource, &["hierarchicalNamespace", "enabled"], false)?,
+        settings: settings(resource)?,
+    })
+}
+
 fn settings(resource: &Map<String, Value>) -> Result<BucketSettings, ApiError> {
     let usual = BucketSettings::default();
-    let flag = |path: &[&str], usual| {
-        let mut value = resource.get(path[0]);
-        for key in &path[1..] {
-            value = value.and_then(|value| value.get(key));
-        }
-        match value {
-            None | Some(Value::Null) => Ok(usual),
-            Some(Value::Bool(flag)) => Ok(*flag),
-            Some(_) => Err(ApiError::invalid(format!(
-                "Invalid value for {}: true or false is wanted",
-                path.join(".")
-            ))),
-        }
-    };
     Ok(BucketSettings {
         uniform_access: flag(
+            resource,
             &["iamConfiguration", "uniformBucketLevelAccess", "enabled"],
             usual.uniform_access,
         )?,
-        requester_pays: flag(&["billing", "requesterPays"], usual.requester_pays)?,
+        requester_pays: flag(
+            resource,
+            &["billing", "requesterPays"],
+            usual.requester_pays,
+        )?,
         retention: retention(resource.get("retentionPolicy"))?,
     })
 }
@@ -117,7 +133,7 @@ pub(crate) async fn insert(call: &Call, inbound: &mut Inbound) -> Outcome {
     let body = parse_resource(&inbound.collect_small().await?)?;
     let name = body.get("name").and_then(Value::as_str).unwrap_or_default();
     let name = BucketName::parse(name).map_err(ApiError::from)?;
-    let info = call.state.store.create_bucket(name, settings(&body)?)?;
+    let info = call.state.store.create_bucket(new_bucket(name, &body)?)?;
     if let Some(owner) = owner {
         call.state.access.grant(&info.name, &owner, Role::Admin);
     }

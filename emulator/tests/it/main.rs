@@ -11,6 +11,7 @@ mod client;
 mod clock;
 mod downscoping;
 mod faults;
+mod folders;
 mod holds;
 mod impersonation;
 mod lifecycle;
