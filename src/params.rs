@@ -518,6 +518,13 @@ pub const PARAMS: &[Param] = &[
         ..ROW
     },
     Param {
+        flag: "gcsfuse-path",
+        kind: Kind::Path,
+        roles: &[Role::Sidecar],
+        help: "A stock gcsfuse to serve the volumes with; the tokens stay ours",
+        ..ROW
+    },
+    Param {
         flag: "socket",
         kind: Kind::Path,
         roles: &[Role::TokenServe],

@@ -3,6 +3,7 @@
 //! Which volumes there are, and when they begin and end, is `gcsmount-sidecar`'s; here is what a volume is made of.
 
 mod options;
+mod stock;
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -62,7 +63,10 @@ pub fn run(settings: &Settings) -> Result<(), Failure> {
                 }
             }
         });
-        let mounter = Arc::new(Volumes::new(settings.clone()));
+        let mounter: Arc<dyn Mounter> = match settings.path("gcsfuse-path") {
+            None => Arc::new(Volumes::new(settings.clone())),
+            Some(program) => Arc::new(stock::Gcsfuses::new(program, settings.clone(), &config)?),
+        };
         Ok(gcsmount_sidecar::run(config, mounter, signal).await)
     });
     runtime.shutdown_timeout(Duration::from_millis(500));

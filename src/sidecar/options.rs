@@ -5,7 +5,7 @@ use gcsmount_k8s_contract::options::Options;
 use crate::cli::Settings;
 use crate::exit::{Exit, Failure};
 use crate::gcsfuse::{self, Meaning};
-use crate::params::{self, Param, Role};
+use crate::params::{self, Group, Param, Role};
 
 /// The operator's settings with what a volume asks for. Options are gcsmount's own flags and gcsfuse's, by flag or by
 /// path; those without effect are logged.
@@ -52,6 +52,31 @@ pub(super) fn apply(operator: &Settings, options: &Options) -> Result<Settings, 
         return Err(Failure::new(Exit::Usage, sentence));
     }
     operator.with(Role::Sidecar, chosen, |param| param.volume, "mount options")
+}
+
+/// The same for a volume that a stock gcsfuse serves: the operator's settings with the identity that the volume asks for,
+/// and the options that remain for gcsfuse, which judges them itself.
+///
+/// # Errors
+/// [`Exit::Usage`], as [`apply`].
+pub(super) fn identity_of(
+    operator: &Settings,
+    options: &Options,
+) -> Result<(Settings, Options), Failure> {
+    let mut own = Options {
+        internal: options.internal.clone(),
+        ..Options::default()
+    };
+    let mut theirs = options.clone();
+    for (name, values) in &options.flags {
+        let of_identity = |param: &Param| param.group == Group::Identity;
+        let is_ours = params::find(Role::Sidecar, name).is_some_and(of_identity);
+        if is_ours && gcsfuse::flag(name).is_none() {
+            theirs.flags.remove(name);
+            own.flags.insert(name.clone(), values.clone());
+        }
+    }
+    Ok((apply(operator, &own)?, theirs))
 }
 
 /// A flag of our own, or what gcsfuse's means.
@@ -113,6 +138,24 @@ mod tests {
         assert_eq!(settings.text("only-dir"), Some("a/b"));
         assert!(settings.duration("metadata-cache-ttl") > Duration::from_secs(1 << 30));
         assert!(settings.names_something("key-file"), "the operator's");
+    }
+
+    #[test]
+    fn a_stock_gcsfuse_gets_what_is_not_about_the_identity() {
+        let asked = options(
+            &[
+                ("impersonate-service-account", Some("a@b")),
+                ("uid", Some("7")),
+                ("implicit-dirs", None),
+            ],
+            &[("file-cache:max-size-mb", "10")],
+        );
+        let (settings, theirs) = identity_of(&operator(), &asked).unwrap();
+        assert_eq!(settings.text("impersonate-service-account"), Some("a@b"));
+        assert_eq!(settings.number("uid"), Some(1), "gcsfuse's own business");
+        let left: Vec<_> = theirs.flags.keys().map(String::as_str).collect();
+        assert_eq!(left, ["implicit-dirs", "uid"]);
+        assert_eq!(theirs.config, asked.config);
     }
 
     #[test]
