@@ -1,4 +1,4 @@
-//! Tokens: kept, rejected, replaced, and never shown.
+//! Tokens: asked for, rejected, replaced, and never shown.
 
 use std::io;
 use std::sync::Arc;
@@ -23,8 +23,9 @@ struct Broker(Arc<Mutex<State>>);
 struct State {
     tag: EntityTag,
     number: u32,
-    asked: u32,
     reported: Vec<EntityTag>,
+    /// How many things each question came with.
+    extras: Vec<usize>,
     /// Whether a rejected token is replaced.
     replaces: bool,
     failure: Option<CredentialsError>,
@@ -35,8 +36,8 @@ impl Broker {
         Self(Arc::new(Mutex::new(State {
             tag: EntityTag::new(),
             number: 1,
-            asked: 0,
             reported: Vec::new(),
+            extras: Vec::new(),
             replaces: true,
             failure: None,
         })))
@@ -68,7 +69,7 @@ impl CredentialsProvider for Broker {
             self.0.lock().reported.extend(known.clone());
         }
         let mut state = self.0.lock();
-        state.asked += 1;
+        state.extras.push(extensions.len());
         if let Some(failure) = state.failure.take() {
             return Err(failure);
         }
@@ -92,7 +93,7 @@ fn ok() -> Step {
 }
 
 #[tokio::test(start_paused = true)]
-async fn headers_are_kept_by_their_tag() {
+async fn every_request_asks_for_todays_headers() {
     let (broker, server) = (Broker::new(), Server::new([ok(), ok(), ok()]));
     let store = server.store_with(config(broker.credentials()));
     store.stat(&name("o")).await.unwrap();
@@ -108,6 +109,8 @@ async fn headers_are_kept_by_their_tag() {
         tokens,
         ["Bearer t0ken-1", "Bearer t0ken-1", "Bearer t0ken-2"]
     );
+    // Bare: what asks with a tag must keep the headers of that tag.
+    assert_eq!(broker.0.lock().extras, [0, 0, 0]);
     assert_eq!(broker.0.lock().reported, []);
 }
 
@@ -128,7 +131,37 @@ async fn a_rejected_token_is_reported_once_and_replaced() {
         tokens,
         ["Bearer t0ken-1", "Bearer t0ken-2", "Bearer t0ken-2"]
     );
+    assert_eq!(broker.0.lock().extras, [0, 2, 0]);
     assert_eq!(broker.0.lock().reported, [first]);
+}
+
+/// A provider that heeds neither tags nor reports, and has but one token.
+#[derive(Debug)]
+struct Deaf(EntityTag);
+
+impl CredentialsProvider for Deaf {
+    async fn headers(
+        &self,
+        _: Extensions,
+    ) -> Result<CacheableResource<HeaderMap>, CredentialsError> {
+        Ok(CacheableResource::New {
+            entity_tag: self.0.clone(),
+            data: HeaderMap::new(),
+        })
+    }
+
+    async fn universe_domain(&self) -> Option<String> {
+        None
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_provider_that_answers_with_the_rejected_token_is_not_believed() {
+    let server = Server::new([refusal(401, "authError")]);
+    let deaf = Credentials::from(Deaf(EntityTag::new()));
+    let error = server.store_with(config(Some(deaf))).stat(&name("o")).await;
+    assert_eq!(error.unwrap_err().kind, Kind::Unauthenticated);
+    assert_eq!(server.seen().len(), 1);
 }
 
 #[tokio::test(start_paused = true)]
