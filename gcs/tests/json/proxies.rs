@@ -1,7 +1,6 @@
 //! Proxies and trusted roots from the environment. Each case is a child process of its own, since the variables are the
 //! process's; the proxy and the store are on loopback.
 
-use std::collections::HashMap;
 use std::path::Path;
 use std::process::Stdio;
 use std::sync::Arc;
@@ -264,54 +263,74 @@ async fn a_proxy_that_fails_is_named_without_its_password() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
     drop(listener);
-    let refusing = HashMap::from([
-        ("http://store.test", "HTTP_PROXY"),
-        ("https://store.test", "HTTPS_PROXY"),
-    ]);
-    for (endpoint, variable) in refusing {
-        let url = format!("http://u:s3cret@127.0.0.1:{port}");
+    let refusing = [
+        ("http://store.test", "HTTP_PROXY", "http"),
+        ("https://store.test", "HTTPS_PROXY", "http"),
+        ("http://store.test", "ALL_PROXY", "socks5"),
+        ("https://store.test", "ALL_PROXY", "socks5h"),
+    ];
+    for (endpoint, variable, scheme) in refusing {
+        let url = format!("{scheme}://u:s3cret@127.0.0.1:{port}");
         let error = found(endpoint, &[(variable, &url)]).await;
-        let named = format!("through the proxy 127.0.0.1:{port}: ");
+        let named = format!("through the proxy 127.0.0.1:{port}: Connection refused");
         assert!(error.contains("store.test"), "{error}");
         assert!(error.contains(&named), "{error}");
         assert!(!error.contains("s3cret"), "{error}");
     }
+    // A password with an unescaped @ in it, which no URL can hold.
+    let url = format!("http://u:s3@cret@127.0.0.1:{port}");
+    let error = found("http://store.test", &[("HTTP_PROXY", &url)]).await;
+    assert!(!error.contains("s3") && !error.contains("cret"), "{error}");
     let old = [("ALL_PROXY", "socks4://u:s3cret@127.0.0.1:1")];
     let error = found("http://store.test", &old).await;
     assert!(error.contains("none of http, https and socks5"), "{error}");
     assert!(!error.contains("s3cret"), "{error}");
 }
 
-#[tokio::test]
-async fn a_socks_proxy_resolves_names() {
-    let (_store, port) = store(None).await;
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let url = format!("socks5://{}", listener.local_addr().unwrap());
+/// One connection through a SOCKS proxy that leads to `port`; the name and the port that it was asked for.
+async fn socks(listener: TcpListener, port: u16) -> (String, u16) {
     // RFC 1928: no authentication, then a connection to a name.
-    let proxy = tokio::spawn(async move {
-        let (mut client, _) = listener.accept().await.unwrap();
-        let mut hello = [0; 2];
-        client.read_exact(&mut hello).await.unwrap();
-        let mut methods = vec![0; usize::from(hello[1])];
-        client.read_exact(&mut methods).await.unwrap();
-        client.write_all(&[5, 0]).await.unwrap();
-        let mut request = [0; 5];
-        client.read_exact(&mut request).await.unwrap();
-        assert_eq!(request[..4], [5, 1, 0, 3], "connect to a name");
-        let mut name = vec![0; usize::from(request[4]) + 2];
-        client.read_exact(&mut name).await.unwrap();
-        client
-            .write_all(&[5, 0, 0, 1, 127, 0, 0, 1, 0, 0])
-            .await
-            .unwrap();
-        let mut store = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
-        let _ = copy_bidirectional(&mut client, &mut store).await;
-        name.truncate(name.len() - 2);
-        String::from_utf8(name).unwrap()
-    });
-    assert_eq!(
-        found("http://store.test:81", &[("ALL_PROXY", &url)]).await,
-        "EU"
-    );
-    assert_eq!(proxy.await.unwrap(), "store.test");
+    let (mut client, _) = listener.accept().await.unwrap();
+    let mut hello = [0; 2];
+    client.read_exact(&mut hello).await.unwrap();
+    let mut methods = vec![0; usize::from(hello[1])];
+    client.read_exact(&mut methods).await.unwrap();
+    client.write_all(&[5, 0]).await.unwrap();
+    let mut request = [0; 5];
+    client.read_exact(&mut request).await.unwrap();
+    assert_eq!(request[..4], [5, 1, 0, 3], "connect to a name");
+    let mut name = vec![0; usize::from(request[4])];
+    client.read_exact(&mut name).await.unwrap();
+    let asked = client.read_u16().await.unwrap();
+    let done = [5, 0, 0, 1, 127, 0, 0, 1, 0, 0];
+    client.write_all(&done).await.unwrap();
+    let mut store = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
+    let _ = copy_bidirectional(&mut client, &mut store).await;
+    (String::from_utf8(name).unwrap(), asked)
+}
+
+#[tokio::test]
+async fn a_socks_proxy_is_told_name_and_port() {
+    let (_store, port) = store(None).await;
+    for (endpoint, asked) in [("http://store.test:81", 81), ("http://store.test", 80)] {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("socks5://{}", listener.local_addr().unwrap());
+        let proxy = tokio::spawn(socks(listener, port));
+        assert_eq!(found(endpoint, &[("ALL_PROXY", &url)]).await, "EU");
+        assert_eq!(proxy.await.unwrap(), ("store.test".to_owned(), asked));
+    }
+}
+
+#[tokio::test]
+async fn tls_goes_through_a_socks_proxy() {
+    let (pem, tls) = certified();
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), pem).unwrap();
+    let (_store, port) = store(Some(tls)).await;
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("socks5h://{}", listener.local_addr().unwrap());
+    let proxy = tokio::spawn(socks(listener, port));
+    let variables = [("ALL_PROXY", &*url), ("SSL_CERT_FILE", text(file.path()))];
+    assert_eq!(found("https://store.test", &variables).await, "EU");
+    assert_eq!(proxy.await.unwrap(), ("store.test".to_owned(), 443));
 }

@@ -3,24 +3,26 @@
 
 use std::error::Error as StdError;
 use std::fmt;
+use std::future::{Ready, ready};
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use futures_util::future::{BoxFuture, FutureExt, MapErr, TryFutureExt};
+use futures_util::future::{BoxFuture, MapErr, TryFutureExt};
 use http::Uri;
+use http::uri::Authority;
 use hyper::rt::{Read, ReadBufCursor, Write};
-use hyper_rustls::{ConfigBuilderExt, HttpsConnector};
+use hyper_rustls::{ConfigBuilderExt, HttpsConnector, MaybeHttpsStream};
 use hyper_util::client::legacy::connect::dns::{GaiAddrs, GaiFuture, GaiResolver, Name};
 use hyper_util::client::legacy::connect::proxy::{SocksV5, Tunnel};
 use hyper_util::client::legacy::connect::{Connected, Connection, HttpConnector};
-#[cfg(any(test, feature = "testing"))]
 use hyper_util::rt::TokioIo;
 use rustls::{ClientConfig, RootCertStore, crypto::ring};
 #[cfg(any(test, feature = "testing"))]
 use tokio::io::DuplexStream;
+use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tower_service::Service;
 
@@ -28,6 +30,9 @@ use super::proxy::{Proxies, Route};
 use crate::Cause;
 
 type BoxError = Box<dyn StdError + Send + Sync>;
+
+/// A connection to the first host on the way.
+type First = MaybeHttpsStream<TokioIo<TcpStream>>;
 
 /// Makes the far end of a new connection inside the process, or refuses it.
 #[cfg(any(test, feature = "testing"))]
@@ -67,57 +72,103 @@ impl Network {
     }
 
     /// A connection on the way that leads to `target`.
-    fn open(&self, target: Uri) -> BoxFuture<'static, Result<Link, BoxError>> {
-        let mut straight = self.secured(self.tcp.clone());
+    async fn open(self, target: Uri) -> Result<Link, BoxError> {
         match self.proxies.route(&target) {
-            Route::Direct => link(straight.call(target)),
+            Route::Direct => Ok(Link::new(
+                self.secured(self.tcp.clone()).call(target).await?,
+            )),
             Route::Forward(proxy, _) => {
-                let connecting = Through::new(&proxy, straight).call(proxy);
-                let proxied = connecting.map_ok(|io| Link {
+                let link = Link::new(self.reach(&proxy).await?);
+                Ok(Link {
                     proxied: true,
-                    ..Link::new(io)
-                });
-                proxied.map_err(Into::into).boxed()
+                    ..link
+                })
             }
             Route::Tunnel(proxy, authorization) => {
-                let mut tunnel = Tunnel::new(proxy.clone(), straight);
+                let mut tunnel =
+                    Tunnel::new(proxy.clone(), Opened(Some(self.reach(&proxy).await?)));
                 if let Some(authorization) = authorization {
                     tunnel = tunnel.with_auth(authorization);
                 }
-                link(self.secured(Through::new(&proxy, tunnel)).call(target))
+                let opened = tunnel.call(target.clone()).await;
+                self.along(
+                    target,
+                    opened.map_err(|error| ProxyFailed::new(&proxy, error))?,
+                )
+                .await
             }
             Route::Socks(proxy, user) => {
-                let mut socks = SocksV5::new(proxy.clone(), self.tcp.clone());
+                let mut socks =
+                    SocksV5::new(proxy.clone(), Opened(Some(self.reach(&proxy).await?)));
                 if let Some((name, password)) = user {
                     socks = socks.with_auth(name, password);
                 }
-                link(self.secured(Through::new(&proxy, socks)).call(target))
+                let opened = socks.call(with_port_of_scheme(&target)).await;
+                self.along(
+                    target,
+                    opened.map_err(|error| ProxyFailed::new(&proxy, error))?,
+                )
+                .await
             }
             Route::Unknown(proxy) => {
-                let error = ProxyFailed {
-                    proxy: shown(&proxy),
-                    source: "it is none of http, https and socks5".into(),
-                };
-                futures_util::future::err(error.into()).boxed()
+                Err(ProxyFailed::new(&proxy, "it is none of http, https and socks5").into())
             }
         }
     }
 
-    /// TLS over `inner` where the target's URL asks for it.
+    /// A connection to the proxy itself. The handshake with it comes after, since hyper's forget why there is none.
+    async fn reach(&self, proxy: &Uri) -> Result<First, ProxyFailed> {
+        let mut tcp = self.tcp.clone();
+        let connected = match proxy.scheme_str() {
+            Some("https") => self.secured(tcp).call(proxy.clone()).await,
+            Some("http") => tcp
+                .call(proxy.clone())
+                .map_ok(First::Http)
+                .await
+                .map_err(Into::into),
+            _ => {
+                let proxy = with_port(proxy, SOCKS_PORT);
+                tcp.call(proxy)
+                    .map_ok(First::Http)
+                    .await
+                    .map_err(Into::into)
+            }
+        };
+        connected.map_err(|error| ProxyFailed::new(proxy, error))
+    }
+
+    /// A connection to `target` over the one that a proxy has `opened`.
+    async fn along(&self, target: Uri, opened: First) -> Result<Link, BoxError> {
+        let secured = self.secured(Opened(Some(opened))).call(target);
+        Ok(Link::new(secured.await?))
+    }
+
+    /// TLS over `inner` where the URL asks for it.
     fn secured<C>(&self, inner: C) -> HttpsConnector<C> {
         HttpsConnector::from((inner, Arc::clone(&self.tls)))
     }
 }
 
-/// What comes of `connecting`.
-fn link<I, E>(
-    connecting: impl Future<Output = Result<I, E>> + Send + 'static,
-) -> BoxFuture<'static, Result<Link, BoxError>>
-where
-    I: Io + 'static,
-    E: Into<BoxError> + 'static,
-{
-    connecting.map_ok(Link::new).map_err(Into::into).boxed()
+/// RFC 1928.
+const SOCKS_PORT: u16 = 1080;
+
+/// What SOCKS is asked for: it knows no schemes, and hyper takes a port that is not named for 443 in any of them.
+fn with_port_of_scheme(target: &Uri) -> Uri {
+    match target.scheme_str() {
+        Some("http") => with_port(target, 80),
+        _ => target.clone(),
+    }
+}
+
+/// `uri`, with this port where it names none.
+fn with_port(uri: &Uri, port: u16) -> Uri {
+    let (None, Some(host)) = (uri.port(), uri.host()) else {
+        return uri.clone();
+    };
+    let authority = Authority::try_from(format!("{host}:{port}"));
+    let mut parts = uri.clone().into_parts();
+    parts.authority = authority.ok();
+    Uri::from_parts(parts).unwrap_or_else(|_| uri.clone())
 }
 
 /// TLS as the system trusts it, or as `SSL_CERT_FILE` and `SSL_CERT_DIR` say. A machine without certificates can still
@@ -153,7 +204,7 @@ impl Service<Uri> for Connector {
     fn call(&mut self, target: Uri) -> Self::Future {
         match self {
             Self::Network(network) => {
-                let (opening, limit) = (network.open(target), network.limit);
+                let (opening, limit) = (network.clone().open(target), network.limit);
                 Box::pin(async move {
                     let opened = timeout(limit, opening).await;
                     opened.unwrap_or_else(|_| Err(TooSlow(limit).into()))
@@ -173,13 +224,6 @@ impl Service<Uri> for Connector {
 #[error("no connection within {} s", .0.as_secs_f32())]
 struct TooSlow(Duration);
 
-/// A connection to a proxy, or through it, with errors that say so.
-#[derive(Clone)]
-struct Through<C> {
-    inner: C,
-    proxy: String,
-}
-
 /// No connection, and it is the proxy's doing.
 #[derive(Debug, thiserror::Error)]
 #[error("through the proxy {proxy}")]
@@ -189,47 +233,36 @@ struct ProxyFailed {
     source: BoxError,
 }
 
-impl<C> Through<C> {
-    fn new(proxy: &Uri, inner: C) -> Self {
-        let proxy = shown(proxy);
-        Self { inner, proxy }
+impl ProxyFailed {
+    fn new(proxy: &Uri, source: impl Into<BoxError>) -> Self {
+        Self {
+            proxy: place(proxy).to_owned(),
+            source: source.into(),
+        }
     }
 }
 
-fn shown(proxy: &Uri) -> String {
-    proxy
-        .authority()
-        .map_or_else(String::new, ToString::to_string)
+/// Host and port, whatever else found its way into the authority.
+fn place(proxy: &Uri) -> &str {
+    let authority = proxy.authority().map_or("", Authority::as_str);
+    authority.rsplit('@').next().unwrap_or_default()
 }
 
-impl<C> Service<Uri> for Through<C>
-where
-    C: Service<Uri>,
-    C::Future: Send + 'static,
-    C::Response: 'static,
-    C::Error: Into<BoxError>,
-{
-    type Response = C::Response;
-    type Error = ProxyFailed;
-    type Future = BoxFuture<'static, Result<C::Response, ProxyFailed>>;
+/// Hands out the one connection that is open, for a handshake with what is at its end.
+struct Opened(Option<First>);
 
-    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), ProxyFailed>> {
-        let proxy = &self.proxy;
-        self.inner.poll_ready(cx).map_err(|error| ProxyFailed {
-            proxy: proxy.clone(),
-            source: error.into(),
-        })
+impl Service<Uri> for Opened {
+    type Response = First;
+    type Error = io::Error;
+    type Future = Ready<io::Result<First>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
     }
 
-    fn call(&mut self, target: Uri) -> Self::Future {
-        let proxy = self.proxy.clone();
-        let connecting = self.inner.call(target);
-        connecting
-            .map_err(|error| ProxyFailed {
-                proxy,
-                source: error.into(),
-            })
-            .boxed()
+    fn call(&mut self, _: Uri) -> Self::Future {
+        let first = self.0.take();
+        ready(first.ok_or_else(|| io::Error::other("one connection has one handshake")))
     }
 }
 
@@ -378,5 +411,39 @@ impl Write for Link {
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         Pin::new(&mut *self.io).poll_write_vectored(cx, slices)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_proxy_is_shown_without_what_stands_before_its_host() {
+        for (proxy, shown) in [
+            ("http://p:1", "p:1"),
+            ("http://u:pw@p:1/", "p:1"),
+            ("socks5://u:p%40w@[::1]:1", "[::1]:1"),
+            ("/nowhere", ""),
+        ] {
+            let proxy = proxy.parse().unwrap();
+            assert_eq!(place(&proxy), shown, "{proxy}");
+            let failed = ProxyFailed::new(&proxy, "it sleeps");
+            assert_eq!(failed.to_string(), format!("through the proxy {shown}"));
+        }
+    }
+
+    #[test]
+    fn a_port_that_is_not_named_is_the_schemes() {
+        for (target, told) in [
+            ("http://store.test/x", "http://store.test:80/x"),
+            ("http://[::1]", "http://[::1]:80/"),
+            ("http://store.test:81/x", "http://store.test:81/x"),
+            ("https://store.test/x", "https://store.test/x"),
+        ] {
+            assert_eq!(with_port_of_scheme(&target.parse().unwrap()), told);
+        }
+        let proxy = "socks5://p".parse().unwrap();
+        assert_eq!(with_port(&proxy, SOCKS_PORT), "socks5://p:1080");
     }
 }
