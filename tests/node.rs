@@ -41,6 +41,11 @@ impl Node {
         self.base.volume(name)
     }
 
+    /// What is `/gcsfuse-buffer` in the container.
+    pub(crate) fn buffer(&self) -> PathBuf {
+        self.dir.join("buffer")
+    }
+
     pub(crate) fn exit_file(&self) -> PathBuf {
         self.base.exit_file()
     }
@@ -141,7 +146,8 @@ mount --make-rprivate /
 mount -t tmpfs -o mode=755 tmpfs "$root"
 cd "$root"
 mkdir usr etc proc dev old gcsfuse-tmp gcsfuse-buffer bin lib lib64
-touch gcsmount
+touch gcsmount dev/null
+mount --bind /dev/null dev/null
 for dir in usr bin lib lib64 etc; do
   if [ -d /$dir ]; then mount --bind "$(readlink -f /$dir)" $dir; fi
 done

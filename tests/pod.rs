@@ -498,3 +498,125 @@ async fn who_comes_before_the_sidecar_is_served_when_it_is_there() {
     sidecar.signal(Signal::SIGTERM);
     assert_eq!(sidecar.ended(Duration::from_secs(10)).await, Some(0));
 }
+
+/// What stands in for a stock gcsfuse: it shows what it was started with, and serves with the tokens of its socket.
+const STAND_IN: &str = r#"#!/bin/sh
+printf '%s\n' "$@" > /gcsfuse-buffer/args
+cat /gcsfuse-tmp/.volumes/data/config.yaml > /gcsfuse-buffer/config
+echo "a stand-in says hello" >&2
+exec /gcsmount mount --foreground --custom-endpoint ENDPOINT --temp-dir /gcsfuse-buffer \
+  --token-url unix:///gcsfuse-tmp/.volumes/data/token.sock bucket-a /dev/fd/3
+"#;
+
+#[test]
+fn a_stock_gcsfuse_is_started_on_the_descriptor_and_finds_its_tokens() {
+    if !can_mount() {
+        return;
+    }
+    in_network_namespace(|| async {
+        let world = world(MetadataFlavor::Node).await;
+        let admin = world.emulator.admin();
+        Projection::new(world.path("token"), &subject(&world));
+        let node = Node::new(world.path("node"));
+        let stand_in = node.buffer().join("gcsfuse");
+        let text = STAND_IN.replace("ENDPOINT", &world.emulator.endpoint());
+        fs::write(&stand_in, text).unwrap();
+        let executable = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+        fs::set_permissions(&stand_in, executable).unwrap();
+        let mut flags = flags(&world);
+        flags.extend(["--gcsfuse-path".into(), "/gcsfuse-buffer/gcsfuse".into()]);
+        let container = Container {
+            token: Some(world.path("token")),
+            native: true,
+            flags,
+        };
+        let mut sidecar = container.start(&node, &program());
+        let volume = node.publish(
+            "data",
+            A,
+            &["implicit-dirs", "file-cache:max-size-mb:7", "hnw-ksa=true"],
+        );
+        use_it(&volume, "file").await;
+        let args = fs::read_to_string(node.buffer().join("args")).unwrap();
+        let args: Vec<_> = args.lines().collect();
+        assert_eq!(args.last_chunk(), Some(&[A, "/dev/fd/3"]));
+        for part in [
+            "--implicit-dirs=true",
+            "--foreground=true",
+            "--config-file=/gcsfuse-tmp/.volumes/data/config.yaml",
+        ] {
+            assert!(args.contains(&part), "{part} is not in {args:?}");
+        }
+        let config = fs::read_to_string(node.buffer().join("config")).unwrap();
+        let config: serde_json::Value = serde_json::from_str(&config).unwrap();
+        assert_eq!(
+            config["gcs-auth"]["token-url"],
+            "unix:///gcsfuse-tmp/.volumes/data/token.sock"
+        );
+        assert_eq!(config["file-cache"]["max-size-mb"], 7);
+        let counters = admin.counters();
+        assert_eq!((counters.exchanges, counters.metadata_calls), (1, 0));
+        until("the driver hears what gcsfuse says", || {
+            volume
+                .error()
+                .is_some_and(|said| said.contains("a stand-in says hello"))
+        })
+        .await;
+        sidecar.signal(Signal::SIGTERM);
+        assert_eq!(
+            sidecar.ended(Duration::from_secs(20)).await,
+            Some(0),
+            "{}",
+            sidecar.log()
+        );
+    });
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_gcsfuse_that_fails_is_told_to_the_driver_and_leaves_nobody_waiting() {
+    if !can_mount() {
+        return;
+    }
+    let world = World::with(Config {
+        buckets: vec![A.into()],
+        ..Config::default()
+    })
+    .await;
+    Projection::new(world.path("token"), &subject(&world));
+    let node = Node::new(world.path("node"));
+    let stand_in = node.buffer().join("gcsfuse");
+    fs::write(
+        &stand_in,
+        "#!/bin/sh\necho 'Error: unknown flag: --no-such' >&2\nexit 1\n",
+    )
+    .unwrap();
+    let executable = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    fs::set_permissions(&stand_in, executable).unwrap();
+    let mut flags = flags(&world);
+    flags.extend(["--gcsfuse-path".into(), "/gcsfuse-buffer/gcsfuse".into()]);
+    let container = Container {
+        token: Some(world.path("token")),
+        native: true,
+        flags,
+    };
+    let mut sidecar = container.start(&node, &program());
+    let volume = node.publish("data", A, &[]);
+    let target = volume.target.clone();
+    let error = blocking(move || fs::metadata(target).unwrap_err()).await;
+    assert_eq!(error.raw_os_error(), Some(Errno::ENOTCONN as i32));
+    until("the driver is told", || {
+        volume
+            .error()
+            .is_some_and(|said| said.contains("gcsfuse exited with error"))
+    })
+    .await;
+    let code = gcsmount_k8s_contract::status::code_of(&volume.error().unwrap());
+    assert_eq!(code, gcsmount_k8s_contract::status::Code::InvalidArgument);
+    sidecar.signal(Signal::SIGTERM);
+    assert_eq!(
+        sidecar.ended(Duration::from_secs(10)).await,
+        Some(0),
+        "{}",
+        sidecar.log()
+    );
+}

@@ -311,7 +311,7 @@ fn note(volume: &Volume, status: io::Result<ExitStatus>) {
             }
         }
         Err(error) => {
-            tracing::error!(volume = volume.name, %error, "the end of gcsfuse is not known")
+            tracing::error!(volume = volume.name, %error, "the end of gcsfuse is not known");
         }
     }
 }
