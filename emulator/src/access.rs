@@ -118,6 +118,13 @@ impl Access {
         self.tokens.lock().clear();
     }
 
+    /// Forgets the token of a request.
+    pub(crate) fn revoke_token(&self, headers: &HeaderMap) {
+        if let Some(token) = bearer_token(headers) {
+            self.tokens.lock().remove(token);
+        }
+    }
+
     /// Who the `Authorization` header says is calling. A token that was not issued here is `believed` or not.
     pub(crate) fn caller(
         &self,
@@ -127,22 +134,17 @@ impl Access {
         if !self.enforced {
             return Ok(Caller::Unchecked);
         }
-        let Some(value) = headers.get(header::AUTHORIZATION) else {
+        if !headers.contains_key(header::AUTHORIZATION) {
             return Ok(Caller::Anonymous);
-        };
-        let refused = || ApiError::new(Kind::BadCredentials, "Invalid Credentials");
-        let token = value
-            .to_str()
-            .ok()
-            .and_then(|text| text.split_once(' '))
-            .filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"))
-            .map(|(_, token)| token.trim())
-            .ok_or_else(refused)?;
+        }
+        let token = bearer_token(headers).ok_or_else(ApiError::bad_credentials)?;
         let bearer = match self.issued(token) {
             Some((bearer, _)) => Some(bearer),
             None => believed(token).map(Bearer::from),
         };
-        bearer.map(Caller::Known).ok_or_else(refused)
+        bearer
+            .map(Caller::Known)
+            .ok_or_else(ApiError::bad_credentials)
     }
 
     /// Refuses a caller without `permission` for something of the bucket.
@@ -249,6 +251,13 @@ impl Access {
     pub(crate) fn forget(&self, bucket: &BucketName) {
         self.bindings.lock().remove(bucket);
     }
+}
+
+/// The token of an `Authorization` header of the bearer scheme.
+fn bearer_token(headers: &HeaderMap) -> Option<&str> {
+    let value = headers.get(header::AUTHORIZATION)?.to_str().ok()?;
+    let (scheme, token) = value.split_once(' ')?;
+    scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
 }
 
 fn make_room(tokens: &mut HashMap<String, Issued>, now: Timestamp) {

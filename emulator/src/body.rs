@@ -51,6 +51,14 @@ impl ReplyBody {
         })
     }
 
+    /// The bytes of a reply that has them at hand.
+    pub(crate) fn at_hand(&self) -> Option<&Bytes> {
+        match &self.source {
+            Source::Full(bytes) => Some(bytes),
+            Source::Object(_) | Source::Gunzip { .. } => None,
+        }
+    }
+
     fn from(source: Source) -> Self {
         Self {
             source,

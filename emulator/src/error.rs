@@ -234,6 +234,10 @@ impl ApiError {
         )
     }
 
+    pub(crate) fn bad_credentials() -> Self {
+        Self::new(Kind::BadCredentials, "Invalid Credentials")
+    }
+
     pub(crate) fn rate_limited(bucket: &BucketName, name: &ObjectName) -> Self {
         Self::new(
             Kind::RateLimited,

@@ -50,7 +50,8 @@ impl FaultRule {
 /// What happens to a request that is struck.
 ///
 /// In JSON: `{"status": {"code": 503, "reason": "backendError", "retry_after": 1}}`, `"reset"`, `"lost_answer"`,
-/// `{"stall": {"ms": 500}}`, `{"stall_body": {"after": 1024, "ms": 500}}`, `{"truncate": {"after": 1024}}`.
+/// `{"stall": {"ms": 500}}`, `{"stall_body": {"after": 1024, "ms": 500}}`, `{"truncate": {"after": 1024}}`,
+/// `{"slow_body": {"bytes_per_second": 1024}}`, `"wrong_checksum"`, `"empty_page"`, `"revoke_token"`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FaultAction {
@@ -88,6 +89,20 @@ pub enum FaultAction {
         /// Body bytes that pass first.
         after: u64,
     },
+    /// The body (the request's for uploads, else the reply's) passes at this rate, or at the rate of all bodies where
+    /// that is lower.
+    SlowBody {
+        /// Bytes a second; zero counts as one.
+        bytes_per_second: u64,
+    },
+    /// The request is carried out, and the answer tells checksums that do not fit the bytes, in `x-goog-hash` and in
+    /// resources.
+    WrongChecksum,
+    /// A list is answered with a page that has nothing but a token, which leads to what the page should have held.
+    EmptyPage,
+    /// The access token that the request carries becomes worthless: this request, and all later ones with the token,
+    /// are refused with 401. A token that a service account signed itself is refused this once.
+    RevokeToken,
 }
 
 mod millis {
@@ -227,6 +242,10 @@ mod tests {
             r#""lost_answer""#,
             r#"{"stall":{"ms":5}}"#,
             r#"{"truncate":{"after":9}}"#,
+            r#"{"slow_body":{"bytes_per_second":9}}"#,
+            r#""wrong_checksum""#,
+            r#""empty_page""#,
+            r#""revoke_token""#,
         ] {
             let parsed: FaultAction = serde_json::from_str(action).unwrap();
             assert_eq!(serde_json::to_string(&parsed).unwrap(), action);

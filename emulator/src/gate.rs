@@ -36,6 +36,12 @@ enum BodyFault {
 impl Gate {
     /// A gate for one body, or `None` when everything passes at once.
     pub(crate) fn new(rate: Option<u64>, action: Option<&FaultAction>) -> Option<Self> {
+        let rate = match action {
+            Some(&FaultAction::SlowBody { bytes_per_second }) => {
+                Some(rate.unwrap_or(u64::MAX).min(bytes_per_second.max(1)))
+            }
+            _ => rate,
+        };
         let fault = match action {
             Some(&FaultAction::StallBody { after, duration }) => {
                 Some(BodyFault::Stall { after, duration })
@@ -98,8 +104,11 @@ impl Gate {
             Some(BodyFault::Cut { after } | BodyFault::Stall { after, .. }) => after - self.passed,
             None => u64::MAX,
         };
-        // A fiftieth of a second at a time: timers here are good to a millisecond.
-        let by_rate = self.rate.map_or(u64::MAX, |rate| (rate / 50).max(1024));
+        // A fiftieth of a second at a time: timers here are good to a millisecond. At low rates in fewer frames, but
+        // never more than a second's worth.
+        let by_rate = self
+            .rate
+            .map_or(u64::MAX, |rate| (rate / 50).max(rate.min(1024)));
         let frame = usize::try_from(until_fault.min(by_rate)).unwrap_or(usize::MAX);
         frame.min(MAX_FRAME)
     }
@@ -131,6 +140,20 @@ mod tests {
             elapsed >= Duration::from_secs(2) && elapsed < Duration::from_millis(2050),
             "{elapsed:?}"
         );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_slow_body_has_the_lower_of_two_rates() {
+        let slow = FaultAction::SlowBody {
+            bytes_per_second: 10,
+        };
+        for (rate, seconds) in [(None, 5), (Some(1_000), 5), (Some(5), 10)] {
+            let mut gate = Gate::new(rate, Some(&slow)).unwrap();
+            let start = Instant::now();
+            pass(&mut gate, 50).await.unwrap();
+            pass(&mut gate, 1).await.unwrap();
+            assert_eq!(start.elapsed().as_secs(), seconds, "{rate:?}");
+        }
     }
 
     #[tokio::test(start_paused = true)]

@@ -12,7 +12,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64;
 
 use crate::clock::Timestamp;
 use crate::error::ApiError;
-use crate::listing::successor;
+use crate::listing::{page_token, successor};
 use crate::name::FolderName;
 use crate::query::Query;
 
@@ -114,7 +114,7 @@ impl FolderQuery {
             None | Some(0) => MAX_PAGE,
             Some(wanted) => usize::try_from(wanted).map_or(MAX_PAGE, |n| n.min(MAX_PAGE)),
         };
-        let after = query.filled("pageToken").map(|token| {
+        let after = page_token(query).map(|token| {
             let decoded = BASE64.decode(token).ok();
             let name = decoded.and_then(|bytes| String::from_utf8(bytes).ok());
             name.filter(|name| name.starts_with(prefix))

@@ -114,6 +114,7 @@ mod cluster;
 mod config;
 mod content;
 mod counters;
+mod distort;
 mod download;
 mod error;
 mod fault;

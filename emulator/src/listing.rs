@@ -15,6 +15,15 @@ use crate::store::Objects;
 /// The largest page that GCS serves.
 const MAX_RESULTS: usize = 1000;
 
+/// Leads to the beginning of any list.
+pub(crate) const START_TOKEN: &str = "start";
+
+/// The token that a list is to go on from.
+pub(crate) fn page_token(query: &Query) -> Option<&str> {
+    let token = query.filled("pageToken");
+    token.filter(|token| *token != START_TOKEN)
+}
+
 /// What a listing asks for.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ListQuery {
@@ -75,7 +84,7 @@ impl ListQuery {
             start_offset: text("startOffset").unwrap_or_default(),
             end_offset: text("endOffset"),
             limit,
-            resume: query.filled("pageToken").map(Resume::decode).transpose()?,
+            resume: page_token(query).map(Resume::decode).transpose()?,
         })
     }
 
@@ -378,5 +387,6 @@ mod tests {
             );
         }
         assert_eq!(query("maxResults=5000").limit, MAX_RESULTS);
+        assert_eq!(query("pageToken=start").resume, None);
     }
 }

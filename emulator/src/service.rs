@@ -21,7 +21,7 @@ use crate::operation::Operation;
 use crate::query::Query;
 use crate::route::{Place, Route};
 use crate::state::State;
-use crate::{batch, iam, json, metadata, oauth, sts, upload, xml};
+use crate::{batch, distort, iam, json, metadata, oauth, sts, upload, xml};
 
 /// The connection is to be dropped without an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -82,8 +82,10 @@ async fn shaped(
     match fault {
         Some(FaultAction::Reset) => return Err(Dropped),
         Some(FaultAction::Stall { duration }) => sleep(duration).await,
+        Some(FaultAction::RevokeToken) => state.access.revoke_token(&parts.headers),
         _ => {}
     }
+    let page_token = query.filled("pageToken").map(str::to_owned);
     let mut reply_gate = Gate::new(state.shape.stream_rate(), fault.as_ref());
     if operation.is_upload() {
         inbound.shape(reply_gate.take());
@@ -99,6 +101,7 @@ async fn shaped(
     if !latency.is_zero() {
         sleep(latency).await;
     }
+    let reply = distort::reply(fault.as_ref(), page_token.as_deref(), reply);
     Ok(reply.map(|body| body.shaped(reply_gate, Arc::clone(&state.tally))))
 }
 
@@ -142,26 +145,38 @@ fn complete_host(parts: &mut Parts, port: u16) {
 }
 
 fn scripted(fault: Option<&FaultAction>, dialect: Dialect) -> Option<ApiError> {
-    let Some(FaultAction::Status {
-        code,
-        reason,
-        retry_after,
-    }) = fault
-    else {
-        return None;
-    };
-    let status = StatusCode::from_u16(*code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    let reason = reason
-        .clone()
-        .unwrap_or_else(|| usual_reason(dialect, *code).to_owned());
+    match fault? {
+        FaultAction::Status {
+            code,
+            reason,
+            retry_after,
+        } => Some(scripted_status(
+            dialect,
+            *code,
+            reason.clone(),
+            *retry_after,
+        )),
+        FaultAction::RevokeToken => Some(ApiError::bad_credentials()),
+        _ => None,
+    }
+}
+
+fn scripted_status(
+    dialect: Dialect,
+    code: u16,
+    reason: Option<String>,
+    retry_after: Option<u64>,
+) -> ApiError {
+    let status = StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let reason = reason.unwrap_or_else(|| usual_reason(dialect, code).to_owned());
     let error = ApiError::new(
         Kind::Scripted { status, reason },
         "A fault rule answered this request.",
     );
-    Some(match retry_after {
-        Some(seconds) => error.with_header(header::RETRY_AFTER, HeaderValue::from(*seconds)),
+    match retry_after {
+        Some(seconds) => error.with_header(header::RETRY_AFTER, HeaderValue::from(seconds)),
         None => error,
-    })
+    }
 }
 
 /// What an API says with a status when nothing more is known.

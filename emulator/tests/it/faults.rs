@@ -6,7 +6,7 @@ use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout};
 
-use crate::client::{BUCKET, Bench, ask, object_path, upload_path};
+use crate::client::{BUCKET, Bench, ask, names, object_path, upload_path};
 
 fn rule(method: &str, action: FaultAction) -> FaultRule {
     FaultRule::once(method, action)
@@ -95,6 +95,78 @@ async fn stalls_and_cuts_inside_a_body() {
         assert_eq!(bench.read("a").await.expect(200).body.len(), 1 << 20);
         assert!(start.elapsed() >= duration, "{action:?}");
     }
+    bench.emulator.shutdown().await;
+}
+
+#[tokio::test]
+async fn checksums_are_told_wrong_and_the_bytes_are_right() {
+    let bench = Bench::open().await;
+    let right = bench.put("a", "123456789").await;
+    let add = |method: &str| {
+        let fault = json!({"method": method, "name": "a", "after": 1, "action": "wrong_checksum"});
+        ask("POST", "/_emulator/faults").json(&fault)
+    };
+    for method in ["storage.objects.get.media", "storage.objects.get"] {
+        bench.answer(add(method)).await.expect(200);
+    }
+    let hash = format!("crc32c={}", right["crc32c"].as_str().unwrap());
+    for told_right in [true, false, true] {
+        let read = bench.read("a").await.expect(200);
+        assert_eq!(read.body, "123456789");
+        assert_eq!(read.header("x-goog-hash") == Some(&hash), told_right);
+        let stat = bench.stat("a").await.expect(200).json();
+        assert_eq!(stat["crc32c"] == right["crc32c"], told_right);
+        assert_eq!(stat["md5Hash"] == right["md5Hash"], told_right);
+    }
+    bench.emulator.shutdown().await;
+}
+
+#[tokio::test]
+async fn an_empty_page_leads_to_what_it_should_have_held() {
+    let bench = Bench::open().await;
+    for name in ["a", "b", "c"] {
+        bench.put(name, "x").await;
+    }
+    bench.admin().add_fault(FaultRule {
+        count: 3,
+        ..rule("storage.objects.list", FaultAction::EmptyPage)
+    });
+    let (mut found, mut pages, mut token) = (Vec::new(), 0, String::new());
+    loop {
+        let path = format!("/storage/v1/b/{BUCKET}/o?maxResults=2&pageToken={token}");
+        let page = bench.answer(ask("GET", path)).await.expect(200).json();
+        found.extend(names(&page, "items"));
+        pages += 1;
+        let Some(next) = page["nextPageToken"].as_str() else {
+            break;
+        };
+        next.clone_into(&mut token);
+    }
+    assert_eq!(
+        (found, pages),
+        (names(&json!({"n": ["a", "b", "c"]}), "n"), 5)
+    );
+    bench.emulator.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_token_is_revoked_in_the_middle_of_its_life() {
+    let bench = Bench::with(Config::default()).await;
+    let (first, second) = (
+        bench.access_token("ns", "sa").await,
+        bench.access_token("ns", "sa").await,
+    );
+    let list = |token: &str| ask("GET", format!("/storage/v1/b/{BUCKET}/o")).bearer(token);
+    bench.admin().add_fault(FaultRule {
+        after: 1,
+        ..rule("storage.objects.list", FaultAction::RevokeToken)
+    });
+    bench.answer(list(&first)).await.expect(200);
+    for _ in 0..2 {
+        let refused = bench.answer(list(&first)).await.expect(401);
+        assert_eq!(refused.reason(), "authError");
+    }
+    bench.answer(list(&second)).await.expect(200);
     bench.emulator.shutdown().await;
 }
 
