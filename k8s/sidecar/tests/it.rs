@@ -1,0 +1,299 @@
+//! A pod's volumes with a driver and a mounter that are played here.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on panics")]
+
+use std::collections::HashMap;
+use std::fs::{self, File};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixListener;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use gcsmount_k8s_contract::handoff::{Form, MountMessage, send};
+use gcsmount_k8s_contract::layout::{Base, Volume};
+use gcsmount_k8s_contract::status::{Code, code_of};
+use gcsmount_sidecar::{Backoff, Config, Fault, Mounter, Order, Outcome, Prepared, Session, run};
+use tempfile::TempDir;
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// What becomes of a bucket here.
+#[derive(Debug, Clone, Copy)]
+enum Fate {
+    /// It fails so often, and is served then.
+    ServedAfter(usize),
+    Refused,
+    Panics,
+    /// It is served, and saving takes so long.
+    Unsaved(Duration),
+}
+
+#[derive(Debug, Default)]
+struct Played {
+    fates: HashMap<&'static str, Fate>,
+    attempts: Mutex<HashMap<String, usize>>,
+    served: Arc<AtomicUsize>,
+}
+
+impl Played {
+    fn attempts(&self, bucket: &str) -> usize {
+        self.attempts
+            .lock()
+            .unwrap()
+            .get(bucket)
+            .copied()
+            .unwrap_or(0)
+    }
+}
+
+fn fault(lasting: bool) -> Fault {
+    Fault {
+        code: if lasting {
+            Code::InvalidArgument
+        } else {
+            Code::PermissionDenied
+        },
+        sentence: "as it was told to".into(),
+        lasting,
+    }
+}
+
+#[async_trait]
+impl Mounter for Played {
+    async fn prepare(&self, order: &Order) -> Result<Box<dyn Prepared>, Fault> {
+        let attempts = {
+            let mut attempts = self.attempts.lock().unwrap();
+            let attempts = attempts.entry(order.bucket.clone()).or_default();
+            *attempts += 1;
+            *attempts
+        };
+        let saving = match self.fates[order.bucket.as_str()] {
+            Fate::Panics => panic!("as it was told to"),
+            Fate::Refused => return Err(fault(true)),
+            Fate::ServedAfter(failures) if attempts <= failures => return Err(fault(false)),
+            Fate::ServedAfter(_) => None,
+            Fate::Unsaved(time) => Some(time),
+        };
+        Ok(Box::new(Ready {
+            saving,
+            served: Arc::clone(&self.served),
+        }))
+    }
+}
+
+struct Ready {
+    saving: Option<Duration>,
+    served: Arc<AtomicUsize>,
+}
+
+impl Prepared for Ready {
+    fn serve(self: Box<Self>, fuse: OwnedFd) -> Result<Box<dyn Session>, Fault> {
+        self.served.fetch_add(1, Ordering::SeqCst);
+        Ok(Box::new(Served {
+            saving: self.saving,
+            never: watch::channel(()).0,
+            _fuse: fuse,
+        }))
+    }
+}
+
+struct Served {
+    saving: Option<Duration>,
+    never: watch::Sender<()>,
+    _fuse: OwnedFd,
+}
+
+#[async_trait]
+impl Session for Served {
+    async fn ended(&self) {
+        let _ = self.never.subscribe().changed().await;
+    }
+
+    async fn drain(&self, limit: Duration) -> Vec<String> {
+        let Some(saving) = self.saving else {
+            return Vec::new();
+        };
+        tokio::time::sleep(saving.min(limit)).await;
+        vec!["a file could not be saved".into()]
+    }
+}
+
+/// A sidecar over a directory of its own.
+struct Scene {
+    _dir: TempDir,
+    base: Base,
+    mounter: Arc<Played>,
+    signals: mpsc::Sender<()>,
+    running: JoinHandle<Outcome>,
+}
+
+impl Scene {
+    fn new(fates: &[(&'static str, Fate)], grace: Duration) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let base = Base(dir.path().join(".volumes"));
+        fs::create_dir(&base.0).unwrap();
+        let mounter = Arc::new(Played {
+            fates: fates.iter().copied().collect(),
+            ..Played::default()
+        });
+        let (signals, heard) = mpsc::channel(2);
+        let config = Config {
+            backoff: Backoff {
+                first: Duration::from_millis(10),
+                longest: Duration::from_millis(40),
+            },
+            look: Duration::from_millis(10),
+            grace,
+            ..Config::new(base.clone(), true)
+        };
+        let running = tokio::spawn(run(config, Arc::clone(&mounter) as _, heard));
+        Self {
+            _dir: dir,
+            base,
+            mounter,
+            signals,
+            running,
+        }
+    }
+
+    /// Offers a volume of the bucket's name. What stands for the descriptor is no FUSE device, which nobody here asks for.
+    fn offer(&self, bucket: &str, options: &[&str]) -> Volume {
+        let volume = self.base.volume(bucket);
+        fs::create_dir_all(&volume.dir).unwrap();
+        let listener = UnixListener::bind(volume.socket()).unwrap();
+        let message = MountMessage {
+            volume_name: None,
+            bucket_name: bucket.into(),
+            options: options.iter().map(|&option| option.into()).collect(),
+        };
+        std::thread::spawn(move || {
+            let (stream, _) = listener.accept().unwrap();
+            let fuse = File::open("/dev/null").unwrap();
+            send(stream.as_fd(), &message, fuse.as_fd(), Form::Stock).unwrap();
+        });
+        volume
+    }
+
+    fn served(&self) -> usize {
+        self.mounter.served.load(Ordering::SeqCst)
+    }
+
+    async fn end(self) -> Outcome {
+        self.signals.send(()).await.unwrap();
+        timeout(LIMIT, self.running)
+            .await
+            .expect("it ends")
+            .unwrap()
+    }
+}
+
+async fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let waiting = async {
+        while !holds() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    timeout(LIMIT, waiting)
+        .await
+        .unwrap_or_else(|_| panic!("{what}"));
+}
+
+fn said(volume: &Volume) -> Option<String> {
+    fs::read_to_string(volume.error()).ok()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_volume_that_panics_harms_no_other() {
+    let fates = [
+        ("bad", Fate::Panics),
+        ("good", Fate::ServedAfter(0)),
+        ("later", Fate::ServedAfter(0)),
+    ];
+    let scene = Scene::new(&fates, LIMIT);
+    let bad = scene.offer("bad", &[]);
+    let good = scene.offer("good", &[]);
+    until("the good one is served", || scene.served() == 1).await;
+    until("the bad one is told of", || {
+        said(&bad).is_some_and(|text| text.contains("broke off"))
+    })
+    .await;
+    assert_eq!(said(&good), None);
+    scene.offer("later", &[]);
+    until("the process goes on", || scene.served() == 2).await;
+    let outcome = scene.end().await;
+    assert_eq!((outcome.served, outcome.unsaved.len()), (2, 0));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_may_pass_is_tried_until_it_does_and_what_may_not_once() {
+    let fates = [("late", Fate::ServedAfter(9)), ("wrong", Fate::Refused)];
+    let scene = Scene::new(&fates, LIMIT);
+    let wrong = scene.offer("wrong", &[]);
+    let late = scene.offer("late", &[]);
+    until("it says why it is late", || {
+        said(&late).is_some_and(|text| code_of(&text) == Code::PermissionDenied)
+    })
+    .await;
+    until("it is served", || scene.served() == 1).await;
+    until("and takes that back", || said(&late).is_none()).await;
+    assert_eq!(scene.mounter.attempts("late"), 10);
+    assert_eq!(code_of(&said(&wrong).unwrap()), Code::InvalidArgument);
+    assert_eq!(scene.mounter.attempts("wrong"), 1);
+    // The driver orders it anew, by another socket.
+    scene.offer("wrong", &[]);
+    until("it is tried anew", || scene.mounter.attempts("wrong") == 2).await;
+    scene.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn options_and_messages_that_are_wrong_are_told_of_before_anything_is_tried() {
+    let scene = Scene::new(&[("any", Fate::ServedAfter(0))], LIMIT);
+    let volume = scene.offer("any", &["key-file=/etc/passwd"]);
+    until("it is refused", || said(&volume).is_some()).await;
+    let text = said(&volume).unwrap();
+    assert_eq!(code_of(&text), Code::InvalidArgument, "{text}");
+    assert!(
+        text.contains("key-file") && !text.contains("passwd"),
+        "{text}"
+    );
+    assert_eq!(scene.mounter.attempts("any"), 0);
+
+    let junk = scene.base.volume("junk");
+    fs::create_dir_all(&junk.dir).unwrap();
+    let listener = UnixListener::bind(junk.socket()).unwrap();
+    std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        std::io::Write::write_all(&mut stream, b"{\"bucketName\": 7}").unwrap();
+    });
+    until("junk is told of", || said(&junk).is_some()).await;
+    assert!(said(&junk).unwrap().contains("the driver's socket"));
+    scene.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_cannot_be_saved_is_told_and_a_second_signal_hurries() {
+    let scene = Scene::new(&[("slow", Fate::Unsaved(Duration::ZERO))], LIMIT);
+    scene.offer("slow", &[]);
+    until("it is served", || scene.served() == 1).await;
+    assert_eq!(scene.end().await.unsaved, ["a file could not be saved"]);
+
+    let scene = Scene::new(&[("stuck", Fate::Unsaved(LIMIT * 10))], LIMIT * 10);
+    scene.offer("stuck", &[]);
+    until("it is served", || scene.served() == 1).await;
+    scene.signals.send(()).await.unwrap();
+    // The limit of the test is far below that of the volume.
+    scene.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_sidecar_ends_while_a_volume_cannot_be_served() {
+    let scene = Scene::new(&[("never", Fate::ServedAfter(usize::MAX))], LIMIT);
+    scene.offer("never", &[]);
+    until("it is tried", || scene.mounter.attempts("never") > 2).await;
+    assert_eq!(scene.end().await.unsaved, Vec::<String>::new());
+}
