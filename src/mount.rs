@@ -152,7 +152,7 @@ pub(crate) async fn attempt(
 }
 
 /// Finds out at the start, rather than at the first file that needs it, whether files can be staged.
-fn check_temp_dir(dir: &Path) -> Result<(), Failure> {
+pub(crate) fn check_temp_dir(dir: &Path) -> Result<(), Failure> {
     tempfile::tempfile_in(dir).map(drop).map_err(|error| {
         let sentence = format!(
             "--temp-dir {} cannot hold staged files: {error}; name a directory that exists and is writable",

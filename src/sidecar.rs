@@ -6,6 +6,7 @@ mod options;
 mod stock;
 
 use std::os::fd::OwnedFd;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,7 +14,7 @@ use async_trait::async_trait;
 use gcsmount_fuse::Fs;
 use gcsmount_fuse::session::{self, MountOptions, MountPoint, Mounted};
 use gcsmount_gcs::Store;
-use gcsmount_k8s_contract::layout::{Base, NATIVE_SIDECAR_ENV};
+use gcsmount_k8s_contract::layout::{BUFFER_PATH, BUFFER_VOLUME, Base, NATIVE_SIDECAR_ENV, Volume};
 use gcsmount_k8s_contract::options::Policy;
 use gcsmount_k8s_contract::status::Code;
 use gcsmount_sidecar::{Config, Fault, Mounter, Order, Prepared, Session};
@@ -103,8 +104,15 @@ impl Volumes {
         let mebibytes = settings
             .number("memory-limit")
             .and_then(|n| usize::try_from(n).ok());
+        let wanted = mebibytes.unwrap_or(128) << 20;
+        let memory = match settings.origin("memory-limit") {
+            Origin::Default => within_container(wanted, stock::memory_limit()),
+            // Who names a number means it.
+            Origin::Environment(_) | Origin::Flag => wanted,
+        };
+        tracing::info!(mebibytes = memory >> 20, "memory for file data");
         Self {
-            shared: Shared::new(mebibytes.unwrap_or(128) << 20),
+            shared: Shared::new(memory),
             settings,
         }
     }
@@ -117,7 +125,11 @@ impl Volumes {
             ));
         }
         let settings = options::apply(&self.settings, &order.options)?;
-        let config = MountConfig::for_volume(&settings, &order.bucket)?;
+        let mut config = MountConfig::for_volume(&settings, &order.bucket)?;
+        if settings.origin("temp-dir") == Origin::Default {
+            config.temp_dir = buffer(&order.volume)?;
+        }
+        mount::check_temp_dir(&config.temp_dir)?;
         tracing::info!(volume = order.volume.name, bucket = %config.bucket, identity = %config.identity, "identity chosen");
         let access = self.shared.access(&config.identity)?;
         let stores = wire::stores(&config, &access, &self.shared)?;
@@ -130,6 +142,33 @@ impl Volumes {
             store: stores.probe,
         })
     }
+}
+
+/// The volume's part of the pod's buffer volume, where the contract has it.
+fn buffer(volume: &Volume) -> Result<PathBuf, Failure> {
+    let dir = volume.temp_dir();
+    std::fs::create_dir_all(&dir).map_err(|error| {
+        let sentence = format!(
+            "{} cannot be made to stage files in: {error}; mount the pod's volume {BUFFER_VOLUME} at {BUFFER_PATH}, or give --temp-dir",
+            dir.display()
+        );
+        Failure::new(Exit::Other, sentence)
+    })?;
+    Ok(dir)
+}
+
+/// The part of a container's memory that file data may take at most: the rest is for the process itself, its connections
+/// and what the kernel counts to it.
+const SHARE: u64 = 3;
+/// With less there is no reading ahead.
+const LEAST: usize = 16 << 20;
+
+/// As much memory for file data as is wanted, or a third of what the container has.
+fn within_container(wanted: usize, limit: Option<u64>) -> usize {
+    let share = limit.map_or(usize::MAX, |limit| {
+        usize::try_from(limit / SHARE).unwrap_or(usize::MAX)
+    });
+    wanted.min(share).max(LEAST)
 }
 
 #[async_trait]
@@ -221,3 +260,19 @@ impl Session for Served {
 
 /// What saving gets even where waiting has used up the time.
 const LAST: Duration = Duration::from_secs(1);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn file_data_takes_a_third_of_a_small_container() {
+        let mebibytes = |wanted: usize, limit: Option<u64>| {
+            within_container(wanted << 20, limit.map(|limit| limit << 20)) >> 20
+        };
+        assert_eq!(mebibytes(128, None), 128);
+        assert_eq!(mebibytes(128, Some(1024)), 128);
+        assert_eq!(mebibytes(128, Some(256)), 85);
+        assert_eq!(mebibytes(128, Some(20)), 16);
+    }
+}

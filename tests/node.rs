@@ -194,7 +194,6 @@ impl Container {
             .args(["--mount", "sh", "-c", CONTAINER, "container"])
             .args([root.as_os_str(), node.dir.as_os_str()])
             .args([token.as_os_str(), program.as_os_str()])
-            .args(["--temp-dir", "/gcsfuse-buffer"])
             .args(&self.flags)
             .env("NATIVE", if self.native { "TRUE" } else { "" })
             .env("METADATA", "169.254.169.254")

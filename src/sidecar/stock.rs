@@ -175,7 +175,7 @@ async fn numactl_works() -> bool {
 }
 
 /// The memory that this container may use, if it is limited.
-fn memory_limit() -> Option<u64> {
+pub(super) fn memory_limit() -> Option<u64> {
     let text = std::fs::read_to_string("/sys/fs/cgroup/memory.max").ok()?;
     text.trim().parse().ok()
 }
