@@ -67,9 +67,10 @@ impl Tending {
                 false => End::Never,
             };
         };
+        // Before it is served: from then on whoever serves may have something to report itself.
+        report.clear();
         match serve(prepared, fuse).await {
             Ok(session) => {
-                report.clear();
                 tracing::info!(volume = name, bucket = order.bucket, "served");
                 self.attend(&name, &*session).await
             }
