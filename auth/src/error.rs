@@ -8,6 +8,8 @@ use std::time::Duration;
 
 use crate::schedule::Cause;
 
+mod code;
+
 /// Why there is no token.
 #[derive(Clone)]
 pub struct Error(Arc<Inner>);
@@ -191,6 +193,11 @@ impl Error {
             message: self.message().to_owned(),
             retry_after,
         }))
+    }
+
+    /// The same sentence about a fault of another kind.
+    pub(crate) fn of_kind(&self, kind: Kind) -> Self {
+        Self::new(kind, self.message()).with_retry_after(self.retry_after())
     }
 
     /// Who is at fault.

@@ -1,6 +1,7 @@
 //! Access tokens from a URL, as gcsfuse's `--token-url` has it: another broker's unix socket or an
 //! HTTP server. What it gives is a token already; there is nothing to exchange.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
@@ -11,6 +12,7 @@ use bytes::Bytes;
 use http::uri::PathAndQuery;
 use http::{Method, Uri};
 use percent_encoding::percent_decode_str;
+use serde::Deserialize;
 
 use super::trouble::{Advice, explain};
 use super::{Exchange, Grant, Identity, Timeouts};
@@ -39,12 +41,16 @@ impl TokenUrl {
     /// # Errors
     /// [`Kind::Config`] with the accepted forms.
     pub fn parse(url: &str) -> Result<Self, Error> {
-        let Some(rest) = url.strip_prefix("unix:") else {
-            return target::parse(url, SETTING, EXAMPLE, "/").map(|uri| Self(Place::Http(uri)));
-        };
         let refuse = |reason: &str| {
             let message = format!("{SETTING} {reason}; it takes a URL such as {EXAMPLE}");
             Error::new(Kind::Config, message)
+        };
+        let Some(rest) = url.strip_prefix("unix:") else {
+            // Before the URL is looked at closer: what a path lacks is not https:// or http://.
+            if url.starts_with('/') {
+                return Err(refuse("is a path without unix:// before it"));
+            }
+            return target::parse(url, SETTING, EXAMPLE, "/").map(|uri| Self(Place::Http(uri)));
         };
         let rest = rest.strip_prefix("//").unwrap_or(rest);
         let (path, target) = rest.split_once('#').unwrap_or((rest, "/"));
@@ -165,7 +171,11 @@ impl Exchange for FromUrl {
                 denied: "this process is not one that it serves; its log or its list of uids tells",
                 refused: "check --token-url, and the server's own reason",
             };
-            return Err(explain(&answer, peer, advice, &self.url.secrets()));
+            let error = explain(&answer, peer, advice, &self.url.secrets());
+            return Err(match behind(&answer) {
+                Some(kind) => error.of_kind(kind),
+                None => error,
+            });
         }
         answer::told(&answer, SystemTime::now()).map_err(|Useless(what)| {
             let message = format!("{name} {what}: is {SETTING} right?");
@@ -179,6 +189,18 @@ impl Exchange for FromUrl {
             ..Identity::default()
         }
     }
+}
+
+/// The fault that another broker names, if the status leaves it open whose it is.
+fn behind(answer: &Answer) -> Option<Kind> {
+    #[derive(Deserialize)]
+    struct Failure<'a> {
+        #[serde(borrow)]
+        error: Cow<'a, str>,
+    }
+    let failure: Failure<'_> = serde_json::from_slice(&answer.body).ok()?;
+    let open = answer.status.is_server_error();
+    Kind::behind(&failure.error).filter(|_| open)
 }
 
 impl fmt::Debug for FromUrl {
@@ -237,6 +259,8 @@ mod tests {
                 "{error}"
             );
         }
+        let path = TokenUrl::parse("/run/t.sock").unwrap_err();
+        assert!(path.message().contains("without unix://"), "{path}");
     }
 
     proptest! {

@@ -45,6 +45,7 @@ impl Told<'_> {
         // No sooner than it ends, a client would use it; a second early costs nothing.
         let expires_in = self.left.as_secs();
         let ends = OffsetDateTime::from(self.now + Duration::from_secs(expires_in));
+        let ends = ends.truncate_to_second();
         let expiry = ends.format(&Rfc3339).unwrap_or_else(|_| ends.to_string());
         let success = Success {
             access_token: self.token,
@@ -62,8 +63,8 @@ impl Told<'_> {
 
 /// The reply to a request that gets no token because of `error`.
 pub(super) fn failure(error: &Error) -> Reply {
-    let (status, code) = fault(error.kind());
-    let mut reply = refusal(status, code, error.message());
+    let kind = error.kind();
+    let mut reply = refusal(status(kind), kind.code(), error.message());
     if let Some(after) = error.retry_after() {
         reply
             .headers_mut()
@@ -72,10 +73,31 @@ pub(super) fn failure(error: &Error) -> Reply {
     reply
 }
 
-/// The reply to a path that has no identity.
-pub(super) fn no_such_path() -> Reply {
-    let what = "this token socket has no identity at this path";
-    refusal(StatusCode::NOT_FOUND, "not_found", what)
+/// The most paths that are named to who asks for another one.
+const NAMED: usize = 8;
+
+/// The reply to a path that has no identity, with the first of the `paths` that have one. Whoever may
+/// ask may have the tokens of all of them, so there is nothing to hide.
+pub(super) fn no_such_path<'a>(paths: impl ExactSizeIterator<Item = &'a str>) -> Reply {
+    let more = match paths.len().saturating_sub(NAMED) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    let named: Vec<_> = paths.take(NAMED).map(bounded).collect();
+    let has = match &*named {
+        [] => "none at any".to_owned(),
+        named => format!("one at {}{more}", named.join(", ")),
+    };
+    let what = format!("this token socket has no identity at this path; it has {has}");
+    refusal(StatusCode::NOT_FOUND, "not_found", &what)
+}
+
+fn bounded(path: &str) -> String {
+    const LONGEST: usize = 80;
+    match path.char_indices().nth(LONGEST) {
+        Some((end, _)) => format!("{}…", &path[..end]),
+        None => path.to_owned(),
+    }
 }
 
 /// The reply to a method that asks for no token.
@@ -90,46 +112,45 @@ pub(super) fn no_such_method() -> Reply {
 
 /// The reply to a peer who may not ask.
 pub(super) fn not_allowed(uid: Option<u32>) -> Reply {
-    let who = uid.map_or_else(
+    let what = format!(
+        "{} is not among those who may ask this token socket",
+        who(uid)
+    );
+    refusal(StatusCode::FORBIDDEN, "access_denied", &what)
+}
+
+/// A peer in words.
+pub(super) fn who(uid: Option<u32>) -> String {
+    uid.map_or_else(
         || "a peer without a uid".to_owned(),
         |uid| format!("uid {uid}"),
-    );
-    let what = format!("{who} is not among those who may ask this token socket");
-    refusal(StatusCode::FORBIDDEN, "access_denied", &what)
+    )
 }
 
 /// Who is at fault: 4xx is for what the identity may not, 500 for a setting or a file of this
 /// machine, 502 to 504 for the services behind. What passes by itself is in the range that clients
 /// retry (429, 5xx).
-fn fault(kind: Kind) -> (StatusCode, &'static str) {
+fn status(kind: Kind) -> StatusCode {
     match kind {
-        Kind::Source(fault) => match fault {
-            SourceFault::Empty => (StatusCode::SERVICE_UNAVAILABLE, "subject_token_empty"),
-            SourceFault::Missing => (StatusCode::INTERNAL_SERVER_ERROR, "subject_token_missing"),
-            SourceFault::Unreadable => (
-                StatusCode::INTERNAL_SERVER_ERROR,
-                "subject_token_unreadable",
-            ),
-            SourceFault::Malformed => {
-                (StatusCode::INTERNAL_SERVER_ERROR, "subject_token_malformed")
-            }
-            SourceFault::TooLarge => (StatusCode::INTERNAL_SERVER_ERROR, "subject_token_too_large"),
-            SourceFault::Expired => (StatusCode::INTERNAL_SERVER_ERROR, "subject_token_expired"),
-        },
-        Kind::Refused(refusal) => match refusal {
-            Refusal::Audience => (StatusCode::BAD_REQUEST, "invalid_target"),
-            Refusal::Grant => (StatusCode::BAD_REQUEST, "invalid_grant"),
-            Refusal::Request => (StatusCode::BAD_REQUEST, "invalid_request"),
-            Refusal::Denied => (StatusCode::FORBIDDEN, "access_denied"),
-        },
-        Kind::Throttled => (StatusCode::TOO_MANY_REQUESTS, "quota_exceeded"),
-        Kind::Unreachable(_) => (StatusCode::BAD_GATEWAY, "service_unreachable"),
-        Kind::BadAnswer => (StatusCode::BAD_GATEWAY, "bad_answer"),
-        Kind::Unavailable => (StatusCode::SERVICE_UNAVAILABLE, "temporarily_unavailable"),
-        Kind::Timeout => (StatusCode::GATEWAY_TIMEOUT, "timeout"),
-        Kind::Stopped => (StatusCode::SERVICE_UNAVAILABLE, "stopped"),
-        Kind::Config => (StatusCode::INTERNAL_SERVER_ERROR, "misconfigured"),
-        Kind::Internal => (StatusCode::INTERNAL_SERVER_ERROR, "server_error"),
+        Kind::Source(SourceFault::Empty) | Kind::Unavailable | Kind::Stopped => {
+            StatusCode::SERVICE_UNAVAILABLE
+        }
+        Kind::Source(
+            SourceFault::Missing
+            | SourceFault::Unreadable
+            | SourceFault::Malformed
+            | SourceFault::TooLarge
+            | SourceFault::Expired,
+        )
+        | Kind::Config
+        | Kind::Internal => StatusCode::INTERNAL_SERVER_ERROR,
+        Kind::Refused(Refusal::Denied) => StatusCode::FORBIDDEN,
+        Kind::Refused(Refusal::Audience | Refusal::Grant | Refusal::Request) => {
+            StatusCode::BAD_REQUEST
+        }
+        Kind::Throttled => StatusCode::TOO_MANY_REQUESTS,
+        Kind::Unreachable(_) | Kind::BadAnswer => StatusCode::BAD_GATEWAY,
+        Kind::Timeout => StatusCode::GATEWAY_TIMEOUT,
     }
 }
 
@@ -169,7 +190,7 @@ mod tests {
         let told = Told {
             token: r#"ya29."\"#,
             left: Duration::from_millis(61_900),
-            now: SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000_000),
+            now: SystemTime::UNIX_EPOCH + Duration::new(1_000_000_000, 5),
         };
         let reply = told.reply();
         assert_eq!(reply.headers()[CONTENT_TYPE], "application/json");
@@ -182,6 +203,28 @@ mod tests {
                 "expires_in": 61,
             })
         );
+    }
+
+    #[tokio::test]
+    async fn a_path_without_an_identity_is_told_a_few_that_have_one() {
+        let long = format!("/{}", "ü".repeat(200));
+        let many: Vec<_> = (0..9).map(|number| format!("/{number}")).collect();
+        for (paths, told) in [
+            (&[][..], "it has none at any".to_owned()),
+            (
+                &["/a".to_owned(), "/b".to_owned()],
+                "it has one at /a, /b".to_owned(),
+            ),
+            (&many[..8], "/6, /7".to_owned()),
+            (&many, "/6, /7 and 1 more".to_owned()),
+            (&[long], format!("/{}…", "ü".repeat(79))),
+        ] {
+            let reply = no_such_path(paths.iter().map(String::as_str));
+            assert_eq!(reply.status(), StatusCode::NOT_FOUND);
+            let body = body(reply).await;
+            let said = body["error_description"].as_str().unwrap();
+            assert!(said.ends_with(&told), "{said}");
+        }
     }
 
     #[tokio::test]

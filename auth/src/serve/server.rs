@@ -1,5 +1,6 @@
 //! The task behind a token socket: accepts, looks who asks, answers.
 
+use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::pin::pin;
 use std::sync::Arc;
@@ -120,7 +121,11 @@ impl Server {
             return;
         }
         shared.counters.refused.fetch_add(1, Ordering::Relaxed);
-        tracing::warn!(?uid, "somebody who may not ask the token socket did");
+        tracing::warn!(
+            "{} asks the token socket at {} and is not among those who may",
+            reply::who(uid),
+            shared.config.path.display()
+        );
         if refused.has_room() {
             refused.add(|_| shared.refuse(stream, uid, stopped));
         }
@@ -182,8 +187,10 @@ impl Shared {
         if !matches!(*request.method(), Method::GET | Method::POST) {
             return reply::no_such_method();
         }
-        let Some(broker) = self.config.routes.broker(request.uri().path()) else {
-            return reply::no_such_path();
+        let routes = &self.config.routes;
+        let broker = match routes.broker(request.uri().path()) {
+            Ok(broker) => broker,
+            Err(paths) => return reply::no_such_path(paths.keys().map(String::as_str)),
         };
         match tell(broker).await {
             Ok(reply) => {
@@ -199,10 +206,11 @@ impl Shared {
 }
 
 impl Routes {
-    fn broker(&self, path: &str) -> Option<&Broker> {
+    /// The broker of this path, or those of the others.
+    fn broker(&self, path: &str) -> Result<&Broker, &BTreeMap<String, Broker>> {
         match self {
-            Self::Any(broker) => Some(broker),
-            Self::ByPath(brokers) => brokers.get(path),
+            Self::Any(broker) => Ok(broker),
+            Self::ByPath(brokers) => brokers.get(path).ok_or(brokers),
         }
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use gcsmount_auth::error::{Reach, Refusal};
+use gcsmount_auth::error::{Reach, Refusal, SourceFault};
 use gcsmount_auth::{
     Broker, Error, EveryTime, Exchange, FromUrl, Grant, Kind, Routes, SocketConfig, Timeouts,
     TokenSocket, TokenUrl, Tuning,
@@ -53,6 +53,37 @@ async fn a_broker_behind_a_broker_s_socket_hands_on_its_tokens_and_their_life() 
     assert!(denied.message().contains("scripted"), "{denied}");
     let nowhere = ask(&format!("{url}#/elsewhere")).await.unwrap_err();
     assert_eq!(nowhere.kind(), Kind::Refused(Refusal::Request));
+    assert!(nowhere.message().contains("at /, /other"), "{nowhere}");
+}
+
+#[tokio::test]
+async fn the_fault_of_a_broker_behind_its_socket_is_the_same_fault_in_front() {
+    for kind in [
+        Kind::Source(SourceFault::Missing),
+        Kind::Source(SourceFault::Unreadable),
+        Kind::Source(SourceFault::Empty),
+        Kind::Source(SourceFault::Malformed),
+        Kind::Source(SourceFault::TooLarge),
+        Kind::Source(SourceFault::Expired),
+        Kind::Refused(Refusal::Audience),
+        Kind::Refused(Refusal::Denied),
+        Kind::Unreachable(Reach::Network),
+        Kind::Throttled,
+        Kind::Unavailable,
+        Kind::BadAnswer,
+        Kind::Timeout,
+        Kind::Config,
+    ] {
+        let dir = tempdir().unwrap();
+        let path = dir.path().join("token.sock");
+        let (broker, _) = broker(&Scripted::new([Step::Fail(kind)]));
+        let config = SocketConfig::new(&path, Routes::Any(broker));
+        let _socket = TokenSocket::bind(config).await.unwrap();
+        let error = ask(&format!("unix://{}", path.display())).await;
+        let error = error.unwrap_err();
+        assert_eq!(error.kind(), kind, "{error}");
+        assert!(error.message().contains("scripted"), "{error}");
+    }
 }
 
 #[tokio::test]
@@ -72,6 +103,15 @@ async fn a_web_server_is_asked_with_its_path_and_query() {
 async fn what_a_token_server_answers_has_its_kind() {
     for (status, body, kind) in [
         (500, "", Kind::Unavailable),
+        (500, r#"{"error":"server_error"}"#, Kind::Unavailable),
+        (500, r#"{"error":"misconfigured"}"#, Kind::Config),
+        (504, r#"{"error":"timeout"}"#, Kind::Timeout),
+        // A fault behind the server is not what a refusal is about.
+        (
+            400,
+            r#"{"error":"subject_token_missing"}"#,
+            Kind::Refused(Refusal::Request),
+        ),
         (429, "", Kind::Throttled),
         (403, "", Kind::Refused(Refusal::Denied)),
         (
