@@ -20,6 +20,7 @@ use crate::exchange::Exchange;
 use crate::provider::Provider;
 use crate::token::AccessToken;
 
+mod alarm;
 mod config;
 mod driver;
 mod identities;

@@ -9,6 +9,7 @@ use tokio::sync::watch;
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::{sleep, timeout};
 
+use super::alarm::{Alarm, Loudness};
 use super::{Core, Progress};
 use crate::clock::Moment;
 use crate::error::{Error, Kind};
@@ -28,6 +29,7 @@ pub(super) struct Driver {
     flight: JoinSet<Result<Grant, Error>>,
     /// When the one in flight, or else the last one, started.
     started: Moment,
+    alarm: Alarm,
 }
 
 impl Driver {
@@ -40,6 +42,7 @@ impl Driver {
             state,
             flight: JoinSet::new(),
             started: now,
+            alarm: Alarm::default(),
         }
     }
 
@@ -142,45 +145,55 @@ impl Driver {
         Ok((AccessToken::new(&grant.token, life)?, grant.lifetime))
     }
 
-    fn granted(&self, token: AccessToken, lifetime: Duration) -> Event {
+    fn granted(&mut self, token: AccessToken, lifetime: Duration) -> Event {
         self.core.granted.fetch_add(1, Ordering::Relaxed);
         // Before the watch: who is woken by it finds the token.
         self.core.token.store(Some(Arc::new(token)));
-        let recovered = self.conclude(None);
-        let audience = self.core.exchange.identity().audience;
-        match recovered {
-            true => tracing::info!(?audience, ?lifetime, "access tokens are given again"),
-            false => tracing::debug!(?audience, ?lifetime, "access token renewed"),
+        self.conclude(None);
+        let identity = self.core.exchange.identity();
+        let (source, audience) = (identity.source, identity.audience);
+        let (audience, seconds) = (audience.as_deref(), lifetime.as_secs());
+        match self.alarm.granted() {
+            Loudness::Loud => tracing::info!(
+                %source,
+                audience,
+                "access tokens are given again, this one for {seconds} s"
+            ),
+            Loudness::Quiet => {
+                tracing::debug!(%source, audience, "access token for {seconds} s");
+            }
         }
         Event::Granted { lifetime }
     }
 
-    fn failed(&self, error: Error) -> Event {
-        self.core.failed.count(error.kind().family());
+    fn failed(&mut self, error: Error) -> Event {
+        let kind = error.kind();
+        self.core.failed.count(kind.family());
         let event = Event::Failed {
             cause: error.cause(),
             retry_after: error.retry_after(),
         };
         let held = self.core.usable().is_some();
-        let kind = error.kind();
-        let repeated = self.publish.borrow().last_error.as_ref().map(Error::kind) == Some(kind);
-        match repeated {
-            true => tracing::debug!(?kind, held, "still no new access token: {error}"),
-            false => tracing::warn!(?kind, held, "no new access token: {error}"),
+        let fault = kind.code();
+        let meanwhile = match held {
+            true => ", and the one that is held goes on being used",
+            false => "",
+        };
+        match self.alarm.failed(kind, held) {
+            Loudness::Loud => tracing::warn!(fault, "no new access token{meanwhile}: {error}"),
+            Loudness::Quiet => tracing::debug!(fault, "no new access token{meanwhile}: {error}"),
         }
         self.conclude(Some(error));
         event
     }
 
-    /// Publishes the end of an exchange. Whether the one before it had failed.
-    fn conclude(&self, error: Option<Error>) -> bool {
-        let mut had_failed = false;
+    /// Publishes the end of an exchange.
+    fn conclude(&self, error: Option<Error>) {
         let took = self.core.clock.now().since(self.started);
         self.publish.send_modify(|progress| {
             progress.ended += 1;
             progress.took = Some(took);
-            had_failed = std::mem::replace(&mut progress.last_error, error).is_some();
+            progress.last_error = error;
         });
-        had_failed
     }
 }
