@@ -80,7 +80,11 @@ pub use exchange::{
     Downscoping, Exchange, Federation, FromUrl, Grant, Identity, Impersonate, Impersonation,
     Metadata, Shipped, Steps, Timeouts, TokenUrl, Whose,
 };
-pub use provider::{EveryTime, Provider};
+pub use http;
+pub use provider::{
+    CacheableResource, Credentials, CredentialsError, CredentialsProvider, EntityTag, EveryTime,
+    Provider,
+};
 pub use serve::{Routes, SocketConfig, TokenSocket};
 pub use source::{ExecutableSource, FileSource, Format, Pushed, Source, UrlSource};
 pub use sts::Endpoint;

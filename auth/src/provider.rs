@@ -4,9 +4,34 @@
 //! caller that got 401 says so by asking again with the [`EntityTag`] of the headers that it sent
 //! **and** [`StatusCode::UNAUTHORIZED`] among the extensions. The call then waits for a token other
 //! than that one and returns it. A caller that does not know this protocol loses nothing.
+//!
+//! A [`CredentialsError`] has the broker's own [`Error`] as its source: its sentence without the words
+//! that the library ends its messages with, and its kind.
+//!
+//! ```no_run
+//! # async fn example(broker: gcsmount_auth::Broker) -> Result<(), Box<dyn std::error::Error>> {
+//! use gcsmount_auth::http::{Extensions, StatusCode};
+//! use gcsmount_auth::provider::CacheableResource;
+//!
+//! let credentials = broker.credentials(); // for `Storage::builder().with_credentials(..)`
+//! let CacheableResource::New { entity_tag, data } = credentials.headers(Extensions::new()).await?
+//! else {
+//!     return Err("no tag was sent along".into());
+//! };
+//! // A request with the headers in `data` was answered 401:
+//! let mut rejected = Extensions::new();
+//! rejected.insert(entity_tag);
+//! rejected.insert(StatusCode::UNAUTHORIZED);
+//! let others = credentials.headers(rejected).await?;
+//! # drop((data, others));
+//! # Ok(())
+//! # }
+//! ```
 
-use google_cloud_auth::credentials::{CacheableResource, CredentialsProvider, EntityTag};
-use google_cloud_auth::errors::CredentialsError;
+pub use google_cloud_auth::credentials::{
+    CacheableResource, Credentials, CredentialsProvider, EntityTag,
+};
+pub use google_cloud_auth::errors::CredentialsError;
 use http::{Extensions, HeaderMap, StatusCode};
 
 use crate::broker::Broker;
@@ -68,10 +93,9 @@ fn new(token: &AccessToken) -> CacheableResource<HeaderMap> {
     }
 }
 
-#[expect(
-    clippy::needless_pass_by_value,
-    reason = "the shape that map_err wants"
-)]
+/// The library ends every message with words of its own about later attempts. In brackets our sentence
+/// stays whole before them; alone it is the source.
 fn told(error: Error) -> CredentialsError {
-    CredentialsError::from_msg(error.is_transient(), error.message())
+    let message = format!("no access token ({error})");
+    CredentialsError::new(error.is_transient(), message, error)
 }

@@ -1,7 +1,9 @@
 //! The broker as credentials: what Google's client libraries and our own clients rely on.
 
-use gcsmount_auth::Kind;
+use std::error::Error as _;
+
 use gcsmount_auth::error::SourceFault;
+use gcsmount_auth::{Error, Kind};
 use google_cloud_auth::credentials::{CacheableResource, Credentials, EntityTag};
 use http::header::AUTHORIZATION;
 use http::{Extensions, HeaderMap, StatusCode};
@@ -101,7 +103,11 @@ async fn errors_say_whether_they_pass_and_the_next_call_asks_again() {
         let credentials = broker.credentials();
         let error = credentials.headers(Extensions::new()).await.unwrap_err();
         assert_eq!(error.is_transient(), transient, "{kind:?}");
-        assert!(error.to_string().contains("scripted"), "{error}");
+        let sentence = format!("scripted {kind:?}");
+        let begin = format!("no access token ({sentence}) ");
+        assert!(error.to_string().starts_with(&begin), "{error}");
+        let ours = error.source().unwrap().downcast_ref::<Error>().unwrap();
+        assert_eq!((ours.kind(), ours.to_string()), (kind, sentence));
         exchange.now_follow([Step::Grant(60)]);
         pass(31).await;
         new(&credentials, Extensions::new()).await;
