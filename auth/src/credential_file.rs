@@ -24,6 +24,7 @@ mod key;
 mod login;
 
 use contents::Contents;
+pub(crate) use contents::is_credential_file;
 use hosts::Hosts;
 
 /// What opens external accounts to programs, in Google's own libraries too.

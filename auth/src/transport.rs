@@ -16,7 +16,7 @@ use hyper_rustls::HttpsConnector;
 use hyper_util::client::legacy::Client;
 use hyper_util::client::proxy::matcher::Matcher;
 use hyper_util::rt::TokioExecutor;
-use rustls::ClientConfig;
+use rustls::{ClientConfig, InvalidMessage};
 use zeroize::Zeroizing;
 
 use crate::error::{Error, Kind, Reach};
@@ -166,9 +166,10 @@ pub(crate) async fn within(
         .await
         .unwrap_or_else(|_| {
             let message = format!(
-                "{} gave no answer within {} s",
+                "{} gave no answer within {} s: is it up, and does {} name it?",
                 peer.name,
-                total.as_secs_f32()
+                total.as_secs_f32(),
+                peer.setting
             );
             Err(Error::new(Kind::Timeout, message))
         })
@@ -181,7 +182,10 @@ pub(crate) async fn collect(body: Incoming, peer: Peer<'_>) -> Result<Zeroizing<
     let mut pieces: Vec<Bytes> = Vec::new();
     while let Some(frame) = body.frame().await {
         let frame = frame.map_err(|_| {
-            let message = format!("the answer of {} broke off or has no end", peer.name);
+            let message = format!(
+                "the answer of {} broke off or has no end: is {} right, or a proxy between?",
+                peer.name, peer.setting
+            );
             Error::new(Kind::BadAnswer, message)
         })?;
         pieces.extend(frame.into_data());
@@ -224,16 +228,14 @@ fn known(cause: &(dyn StdError + 'static), setting: &str) -> Option<(Kind, Strin
         });
     }
     if let Some(tls) = cause.downcast_ref::<rustls::Error>() {
-        let why = format!(
-            "cannot be trusted: {tls}; check {setting}, or name its authority in SSL_CERT_FILE"
-        );
-        return Some((Kind::Unreachable(Reach::Tls), why));
+        return Some((Kind::Unreachable(Reach::Tls), untrusted(tls, setting)));
     }
     if cause
         .downcast_ref::<hyper::Error>()
         .is_some_and(hyper::Error::is_parse)
     {
-        let why = format!("does not speak HTTP: is {setting} right?");
+        let why =
+            format!("does not speak HTTP: is https:// or another port meant? check {setting}");
         return Some((Kind::BadAnswer, why));
     }
     let io = cause.downcast_ref::<io::Error>()?;
@@ -248,6 +250,19 @@ fn known(cause: &(dyn StdError + 'static), setting: &str) -> Option<(Kind, Strin
             Kind::Unreachable(Reach::Network),
             format!("cannot be reached: {io}; check {setting} and that the service is up"),
         )),
+    }
+}
+
+/// Why there is no TLS.
+fn untrusted(tls: &rustls::Error, setting: &str) -> String {
+    match tls {
+        // The first byte that came begins no record of TLS: a server of something else.
+        rustls::Error::InvalidMessage(InvalidMessage::InvalidContentType) => {
+            format!("does not speak TLS there: is http:// or another port meant? check {setting}")
+        }
+        _ => format!(
+            "cannot be trusted: {tls}; check {setting}, or name its authority in SSL_CERT_FILE"
+        ),
     }
 }
 

@@ -12,10 +12,20 @@ use super::hosts::Hosts;
 use super::key::ServiceAccount;
 use super::login::AuthorizedUser;
 use super::{ALLOW_EXECUTABLES, CredentialFileConfig};
+use crate::claims::Claims;
 use crate::error::{Error, Kind, SourceFault};
 use crate::exchange::{Exchange, Shipped};
-use crate::secret::quotable;
+use crate::secret::{SubjectToken, quotable};
 use crate::universe::Universe;
+
+/// What `type` may be.
+const TYPES: [&str; 5] = [
+    "service_account",
+    "authorized_user",
+    "external_account",
+    "external_account_authorized_user",
+    "impersonated_service_account",
+];
 
 /// The kinds of credential file.
 pub(super) enum Contents {
@@ -62,9 +72,10 @@ impl Contents {
             other => Err(Error::new(
                 Kind::Config,
                 format!(
-                    "the credential file {} is of the unknown type \"{}\"",
+                    "the credential file {} is of the unknown type \"{}\": it may be of {}",
                     config.path.display(),
-                    quotable(other, "")
+                    quotable(other, ""),
+                    TYPES.join(", ")
                 ),
             )),
         }
@@ -131,14 +142,32 @@ fn fields<T: DeserializeOwned>(
     what: &str,
 ) -> Result<T, Error> {
     serde_json::from_str(text).map_err(|error| {
-        let message = format!(
-            "the credential file {} is not the JSON of {what} (line {}, column {})",
-            config.path.display(),
-            error.line(),
-            error.column()
-        );
+        let path = config.path.display();
+        let message = match is_token(text) {
+            true => {
+                format!("the credential file {path} holds a token: name it with --token-file")
+            }
+            false => format!(
+                "the credential file {path} is not the JSON of {what} (line {}, column {}): is it \
+                 cut short, or another file? get it anew, or name the right one with --key-file",
+                error.line(),
+                error.column()
+            ),
+        };
         Error::new(Kind::Source(SourceFault::Malformed), message)
     })
+}
+
+/// Whether the text is what a file with a subject token holds.
+fn is_token(text: &str) -> bool {
+    SubjectToken::new(text.to_owned()).is_some_and(|token| Claims::of(&token).is_ok())
+}
+
+/// Whether the text is JSON with one of the types that credential files have.
+pub(crate) fn is_credential_file(text: &str) -> bool {
+    // Told by its first byte, so that tokens are not parsed in vain.
+    text.trim_start().starts_with('{')
+        && serde_json::from_str(text).is_ok_and(|head: Head| TYPES.contains(&&*head.r#type))
 }
 
 #[cfg(test)]
@@ -162,6 +191,24 @@ mod tests {
         {
             Ok(exchange) => panic!("{value} became {exchange:?}"),
             Err(error) => error,
+        }
+    }
+
+    #[test]
+    fn a_token_and_a_credential_file_are_told_apart() {
+        let token = format!("{}.{}.c2ln\n", "eyJhbGciOiJSUzI1NiJ9", "eyJhdWQiOiJhIn0");
+        let refused = Contents::parse(&token, &config()).err().unwrap();
+        assert_eq!(refused.kind(), Kind::Source(SourceFault::Malformed));
+        assert!(refused.message().ends_with("--token-file"), "{refused}");
+        for (text, is_one) in [
+            (r#" {"type":"service_account","private_key":"-"}"#, true),
+            (r#"{"type":"external_account"}"#, true),
+            (r#"{"type":"service_account""#, false),
+            (r#"{"type":"or"}"#, false),
+            (r#"{"id_token":"a.b.c"}"#, false),
+            (&token, false),
+        ] {
+            assert_eq!(is_credential_file(text), is_one, "{text}");
         }
     }
 

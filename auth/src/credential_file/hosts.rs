@@ -26,10 +26,14 @@ impl Hosts<'_> {
         if allowed || self.universe.owns(&uri) || Universe::default().owns(&uri) {
             return Ok(uri);
         }
+        let flag = match field {
+            "service_account_impersonation_url" => "--iam-endpoint",
+            _ => "--sts-endpoint",
+        };
         let shown = crate::secret::quotable(host, "");
         let message = format!(
             "the credential file would send a token to {shown} ({field}), which is neither a \
-             server of {} over HTTPS nor an allowed host",
+             server of {} over HTTPS nor an allowed host; if it is meant, name it with {flag}",
             self.universe
         );
         Err(Error::new(Kind::Config, message))
@@ -66,6 +70,13 @@ mod tests {
                 assert_eq!(error.kind(), Kind::Config);
                 assert!(error.message().contains("token_url"), "{error}");
             }
+        }
+        for (field, flag) in [
+            ("token_url", "--sts-endpoint"),
+            ("service_account_impersonation_url", "--iam-endpoint"),
+        ] {
+            let error = hosts.check("https://evil.example/", field).unwrap_err();
+            assert!(error.message().ends_with(flag), "{error}");
         }
     }
 }

@@ -69,8 +69,9 @@ impl Exchange for Downscoping {
                 setting: "--sts-endpoint",
             };
             let advice = Advice {
-                denied: "may this identity use credential access boundaries?",
-                refused: "check bucket and prefix of the boundary",
+                denied: "may this identity use credential access boundaries? else leave out \
+                         --access-boundary",
+                refused: "check bucket and prefix in --access-boundary",
             };
             let mut secrets = self.client.endpoint().secrets();
             secrets.push(whole.token.expose());
@@ -82,7 +83,10 @@ impl Exchange for Downscoping {
                 lifetime: part.lifetime.min(whole.lifetime),
                 ..part
             })
-            .map_err(|Useless(what)| Error::new(Kind::BadAnswer, format!("{name} {what}")))
+            .map_err(|Useless(what)| {
+                let message = format!("{name} {what}: is --sts-endpoint right?");
+                Error::new(Kind::BadAnswer, message)
+            })
     }
 
     fn identity(&self) -> Identity {

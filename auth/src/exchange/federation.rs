@@ -115,7 +115,8 @@ impl Federation {
             .await
             .unwrap_or_else(|_| {
                 let message = format!(
-                    "the subject token at {} could not be read within {} s",
+                    "the subject token at {} could not be read within {} s: does what is there \
+                     answer, such as a network file system?",
                     self.source.describe(),
                     self.source_timeout.as_secs_f32()
                 );
@@ -130,7 +131,8 @@ impl Federation {
         }
         Claims::of(subject).map_err(|malformed| {
             let message = format!(
-                "the subject token at {} is not a JWT: it {}",
+                "the subject token at {} is not a JWT: it {}; is it half written, or another \
+                 thing than the token of a service account? name that, for example with --token-file",
                 self.source.describe(),
                 malformed.explain()
             );

@@ -20,7 +20,11 @@ use crate::secret::{AccessSecret, bearer};
 use crate::sts::answer::{Useless, instant, lasting, until};
 use crate::transport::{self, Answer, Peer, Transport, target};
 
-const SETTING: &str = "--impersonate-service-account";
+const ACCOUNT: &str = "--impersonate-service-account";
+
+/// What names the API where an operator chose it, and where a credential file did.
+const BY_FLAG: &str = "--iam-endpoint";
+const BY_FILE: &str = "service_account_impersonation_url";
 
 /// What the API grants unless an organisation policy allows more.
 const LIFETIME: Duration = Duration::from_secs(3600);
@@ -31,6 +35,8 @@ pub struct Impersonate {
     url: Uri,
     account: String,
     lifetime: Duration,
+    /// What an operator would look at if the URL is wrong.
+    setting: &'static str,
 }
 
 impl Impersonate {
@@ -40,8 +46,12 @@ impl Impersonate {
     /// # Errors
     /// [`Kind::Config`] for what is no address or no URL.
     pub fn account(address: &str, api: &str) -> Result<Self, Error> {
+        if !is_account(address) {
+            return Err(no_account(ACCOUNT));
+        }
         let path = format!("/v1/projects/-/serviceAccounts/{address}:generateAccessToken");
-        Self::at(&format!("{}{path}", api.trim_end_matches('/')))
+        let url = format!("{}{path}", api.trim_end_matches('/'));
+        Self::named_by(BY_FLAG, &url, "https://iamcredentials.googleapis.com")
     }
 
     /// The service account that a `service_account_impersonation_url` names.
@@ -51,24 +61,23 @@ impl Impersonate {
     pub fn at(url: &str) -> Result<Self, Error> {
         let example = "https://iamcredentials.googleapis.com/v1/projects/-/serviceAccounts/\
                        NAME@PROJECT.iam.gserviceaccount.com:generateAccessToken";
-        let uri = target::parse(url, SETTING, example, "/")?;
-        let account = uri
+        Self::named_by(BY_FILE, url, example)
+    }
+
+    fn named_by(setting: &'static str, url: &str, example: &str) -> Result<Self, Error> {
+        let url = target::parse(url, setting, example, "/")?;
+        let account = url
             .path()
             .rsplit_once("/serviceAccounts/")
             .and_then(|(_, method)| method.strip_suffix(":generateAccessToken"))
             .filter(|account| is_account(account))
-            .ok_or_else(|| {
-                let message = format!(
-                    "{SETTING} names no service account; it takes one such as \
-                     NAME@PROJECT.iam.gserviceaccount.com"
-                );
-                Error::new(Kind::Config, message)
-            })?
+            .ok_or_else(|| no_account(setting))?
             .to_owned();
         Ok(Self {
-            url: uri,
+            url,
             account,
             lifetime: LIFETIME,
+            setting,
         })
     }
 
@@ -92,6 +101,13 @@ impl fmt::Debug for Impersonate {
             .field("lifetime", &self.lifetime)
             .finish_non_exhaustive()
     }
+}
+
+fn no_account(setting: &str) -> Error {
+    let message = format!(
+        "{setting} names no service account; it takes one such as NAME@PROJECT.iam.gserviceaccount.com"
+    );
+    Error::new(Kind::Config, message)
 }
 
 /// An address or a numeric id: nothing that means something in a URL.
@@ -152,10 +168,14 @@ impl Impersonation {
         } = self.inner.identity();
         let role = needed_role(principal.as_deref());
         let who = principal.unwrap_or_else(|| format!("the identity of {source}"));
-        let denied = format!("grant {role} on {account} to {who}, or check {SETTING}");
+        let denied = format!("grant {role} on {account} to {who}, or check {ACCOUNT}");
+        let refused = format!(
+            "does that service account exist, and is its lifetime allowed? check {ACCOUNT} and {}",
+            self.whom.setting
+        );
         let advice = Advice {
             denied: &denied,
-            refused: "does that service account exist, and is its lifetime allowed?",
+            refused: &refused,
         };
         let mut secrets = target::secrets(self.whom.url.query());
         secrets.push(authority.token.expose());
@@ -207,14 +227,16 @@ impl Exchange for Impersonation {
         );
         let peer = Peer {
             name: &name,
-            setting: SETTING,
+            setting: self.whom.setting,
         };
         let answer = self.ask(&authority, peer).await?;
         if !answer.status.is_success() {
             return Err(self.explain(&answer, peer, &authority));
         }
-        generated(&answer, self.whom.lifetime, SystemTime::now())
-            .map_err(|Useless(what)| Error::new(Kind::BadAnswer, format!("{name} {what}")))
+        generated(&answer, self.whom.lifetime, SystemTime::now()).map_err(|Useless(what)| {
+            let message = format!("{name} {what}: is {} right?", self.whom.setting);
+            Error::new(Kind::BadAnswer, message)
+        })
     }
 
     fn identity(&self) -> Identity {
@@ -238,7 +260,7 @@ mod tests {
         let api = crate::Universe::default().iam_credentials();
         let by_address = Impersonate::account("gsa@p.iam.gserviceaccount.com", &api).unwrap();
         let url = "https://iamcredentials.googleapis.com/v1/projects/-/serviceAccounts/gsa@p.iam.gserviceaccount.com:generateAccessToken";
-        assert_eq!(by_address, Impersonate::at(url).unwrap());
+        assert_eq!(by_address.url, Impersonate::at(url).unwrap().url);
         assert_eq!(by_address.address(), "gsa@p.iam.gserviceaccount.com");
     }
 
@@ -247,7 +269,10 @@ mod tests {
         for address in ["", "a/b", "a?b", "a b", "../x", "a%2fb"] {
             let refused = Impersonate::account(address, "https://iam.example").unwrap_err();
             assert_eq!(refused.kind(), Kind::Config, "{address}");
+            assert!(refused.message().starts_with(ACCOUNT), "{refused}");
         }
+        let refused = Impersonate::account("gsa@p", "iam.example").unwrap_err();
+        assert!(refused.message().starts_with(BY_FLAG), "{refused}");
         for url in [
             "https://h/v1/x",
             "ftp://h/serviceAccounts/a:generateAccessToken",

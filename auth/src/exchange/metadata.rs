@@ -111,7 +111,7 @@ impl Metadata {
             .is_none_or(|flavor| flavor != "Google")
         {
             let message = format!(
-                "{} is not one: it has no {FLAVOR} in its answer; what else answers there?",
+                "{} is not one: it has no {FLAVOR} in its answer; what else answers there? check {SETTING}",
                 self.name()
             );
             return Err(Error::new(Kind::BadAnswer, message));
@@ -168,13 +168,16 @@ impl Exchange for Metadata {
         let name = self.name();
         if answer.status.is_success() {
             let found = self.whose(&answer)?;
-            let grant = grant(&answer.body)
-                .map_err(|Useless(what)| Error::new(Kind::BadAnswer, format!("{name} {what}")))?;
+            let grant = grant(&answer.body).map_err(|Useless(what)| {
+                let message = format!("{name} {what}: is {SETTING} right?");
+                Error::new(Kind::BadAnswer, message)
+            })?;
             return self.check(found).map(|()| grant);
         }
         let advice = Advice {
-            denied: "may this service account be used from here?",
-            refused: "has this pod or machine a service account?",
+            denied: "may this service account be used from here? bind it to this pod or machine, \
+                     or name another source",
+            refused: "has this pod or machine a service account? attach one, or name another source",
         };
         Err(explain(&answer, peer(&name), advice, &[]))
     }

@@ -71,7 +71,10 @@ pub(crate) fn explain(
         }
         _ => (
             Kind::BadAnswer,
-            format!("{name} answers {number}, which is neither a token nor a refusal"),
+            format!(
+                "{name} answers {number}, which is neither a token nor a refusal: is {} right?",
+                peer.setting
+            ),
         ),
     };
     Error::new(kind, message).with_retry_after(retry_after(&answer.headers, SystemTime::now()))
@@ -131,7 +134,7 @@ mod tests {
                 Kind::Refused(Refusal::Request),
                 "look at request",
             ),
-            (302, "", Kind::BadAnswer, "neither"),
+            (302, "", Kind::BadAnswer, "is --setting right?"),
         ] {
             let answer = Answer {
                 status: StatusCode::from_u16(status).unwrap(),

@@ -2,6 +2,7 @@
 //! of its directory at about four fifths of the token's life, so the path is opened afresh each
 //! time and no descriptor is kept.
 
+use std::io;
 use std::path::PathBuf;
 
 use async_trait::async_trait;
@@ -43,23 +44,35 @@ pub(crate) fn unreadable(file: &TextFile, what: &str, unread: Unread) -> Error {
             SourceFault::Missing,
             "does not exist: is the volume with it mounted there?".to_owned(),
         ),
-        Unread::NotAFile => (SourceFault::Unreadable, "is not a regular file".to_owned()),
+        Unread::NotAFile => (
+            SourceFault::Unreadable,
+            "is not a regular file: name the file itself".to_owned(),
+        ),
         Unread::TooLarge => (
             SourceFault::TooLarge,
-            format!("holds more than {LARGEST} bytes"),
+            format!("holds more than {LARGEST} bytes: is another file meant?"),
         ),
         Unread::NotText => (
             SourceFault::Malformed,
-            "holds bytes that are not text".to_owned(),
+            "holds bytes that are not text: is another file meant?".to_owned(),
         ),
         Unread::Stopped => (
             SourceFault::Unreadable,
             "could not be read: stopped".to_owned(),
         ),
-        Unread::Io(error) => (
-            SourceFault::Unreadable,
-            format!("cannot be read by uid {}: {error}", nix::unistd::geteuid()),
-        ),
+        Unread::Io(error) => {
+            let uid = nix::unistd::geteuid();
+            let fix = match error.kind() {
+                io::ErrorKind::PermissionDenied => {
+                    "; let that user read it (in a pod with fsGroup, or defaultMode of the volume)"
+                }
+                _ => "",
+            };
+            (
+                SourceFault::Unreadable,
+                format!("cannot be read by uid {uid}: {error}{fix}"),
+            )
+        }
     };
     Error::new(Kind::Source(fault), format!("the {what} file {path} {why}"))
 }
@@ -178,6 +191,10 @@ mod tests {
             (&b"\xff\xfea\0.\0"[..], SourceFault::Malformed),
             (&b"\xef\xbb\xbf\n"[..], SourceFault::Empty),
             (&[b'a'; LARGEST + 1][..], SourceFault::TooLarge),
+            (
+                &br#"{"type":"authorized_user"}"#[..],
+                SourceFault::Malformed,
+            ),
         ] {
             let (_dir, path) = file_with(content);
             assert_eq!(fault_of(path).await, fault);

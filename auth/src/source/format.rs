@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use serde_json::Value;
 
+use crate::credential_file::is_credential_file;
 use crate::error::{Error, Kind, SourceFault};
 use crate::secret::SubjectToken;
 
@@ -35,13 +36,20 @@ impl Format {
             return Err(empty());
         }
         let token = match self {
+            Self::Text if is_credential_file(text) => {
+                let what = "holds a credential file and no token: name it with --key-file";
+                return Err(fault(SourceFault::Malformed, what.to_owned()));
+            }
             Self::Text => text.to_owned(),
             Self::Json { field } => {
                 let fields: Option<HashMap<String, Value>> = serde_json::from_str(text).ok();
                 match fields.and_then(|mut fields| fields.remove(field)) {
                     Some(Value::String(token)) => token,
                     Some(_) | None => {
-                        let what = format!("is not JSON with a text in \"{field}\"");
+                        let what = format!(
+                            "is not JSON with a text in \"{field}\": check \
+                             subject_token_field_name, and what writes it"
+                        );
                         return Err(fault(SourceFault::Malformed, what));
                     }
                 }

@@ -120,13 +120,17 @@ fn client(url: &str, proxy: &str, roots: RootCertStore) -> Transport {
         &Matcher::builder().all(proxy).build(),
         &url.parse().unwrap(),
     );
+    let limit = Duration::from_secs(30);
+    Transport::along(route.unwrap(), tls_with(roots), limit, 2 * limit)
+}
+
+fn tls_with(roots: RootCertStore) -> Arc<ClientConfig> {
     let tls = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_safe_default_protocol_versions()
         .unwrap()
         .with_root_certificates(roots)
         .with_no_client_auth();
-    let limit = Duration::from_secs(30);
-    Transport::along(route.unwrap(), Arc::new(tls), limit, 2 * limit)
+    Arc::new(tls)
 }
 
 async fn get(client: &Transport, url: &str) -> Result<String, Error> {
@@ -233,6 +237,52 @@ async fn a_proxy_may_be_spoken_to_over_tls() {
     assert_eq!(error.kind(), Kind::Unreachable(Reach::Tls));
     let named = format!("the proxy 127.0.0.1:{} cannot be trusted", proxy.port);
     assert!(error.message().contains(&named), "{error}");
+}
+
+/// A server that gives one answer to whatever comes first.
+async fn blurting(answer: &'static [u8]) -> Server {
+    Server::start(move |mut client| async move {
+        let mut first = [0; 4 << 10];
+        assert!(client.read(&mut first).await.unwrap() > 0);
+        client.write_all(answer).await.unwrap();
+    })
+    .await
+}
+
+#[tokio::test]
+async fn a_port_of_the_other_kind_is_told_as_such() {
+    let plain = b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n";
+    let alert = b"\x15\x03\x03\x00\x02\x02\x46";
+    let limit = Duration::from_secs(30);
+    for (scheme, answer, kind, part) in [
+        (
+            "https",
+            &plain[..],
+            Kind::Unreachable(Reach::Tls),
+            "does not speak TLS there: is http:// or another port meant? check --sts-endpoint",
+        ),
+        (
+            "http",
+            &alert[..],
+            Kind::BadAnswer,
+            "does not speak HTTP: is https:// or another port meant? check --sts-endpoint",
+        ),
+    ] {
+        let server = blurting(answer).await;
+        let url = format!("{scheme}://127.0.0.1:{}/token", server.port);
+        let tls = tls_with(RootCertStore::empty());
+        let client = Transport::along(Route::Direct, tls, limit, limit);
+        let error = get(&client, &url).await.unwrap_err();
+        assert_eq!(error.kind(), kind);
+        assert_eq!(error.message(), format!("{} {part}", PEER.name));
+    }
+    let proxy = blurting(plain).await;
+    let at = format!("https://127.0.0.1:{}", proxy.port);
+    let error = get(&client(PLAIN, &at, RootCertStore::empty()), PLAIN).await;
+    let error = error.unwrap_err();
+    let named = format!("the proxy 127.0.0.1:{} does not speak TLS", proxy.port);
+    assert!(error.message().contains(&named), "{error}");
+    assert!(error.message().contains("check HTTPS_PROXY"), "{error}");
 }
 
 #[tokio::test]
