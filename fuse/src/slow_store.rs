@@ -1,7 +1,7 @@
 //! A store that answers when it is told to, and counts what its uploads hold.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -9,8 +9,8 @@ use bytes::Bytes;
 use gcsmount_cache::Budget;
 use gcsmount_gcs::object::Bucket;
 use gcsmount_gcs::store::{
-    ComposeSource, ListPage, ListRequest, Patch, Preconditions, Read, ReadRequest, TransferRequest,
-    Upload, WriteRequest,
+    ComposeSource, ListPage, ListRequest, Patch, Preconditions, Read, ReadRequest, Sources,
+    TransferRequest, Upload, WriteRequest,
 };
 use gcsmount_gcs::testing::FakeStore;
 use gcsmount_gcs::{Object, ObjectName, Result, Store};
@@ -28,6 +28,8 @@ struct Shared {
     uploads: Uploads,
     /// How long an upload takes for each piece.
     piece_time: Mutex<Duration>,
+    /// Whether what is deleted can be read on, as where a bucket keeps versions.
+    keeps_versions: AtomicBool,
 }
 
 /// What the uploads of a store hold.
@@ -57,7 +59,13 @@ impl SlowStore {
             held_stat: Mutex::default(),
             uploads: Uploads::default(),
             piece_time: Mutex::default(),
+            keeps_versions: AtomicBool::default(),
         }))
+    }
+
+    /// Lets what is deleted stay readable by its generation, which here is to say: stay.
+    pub(crate) fn keep_versions(&self) {
+        self.0.keeps_versions.store(true, Ordering::SeqCst);
     }
 
     /// Holds back the answer to the next stat.
@@ -131,7 +139,15 @@ impl Store for SlowStore {
     }
 
     async fn write(&self, request: &WriteRequest, body: Bytes) -> Result<Object> {
-        self.0.inner.write(request, body).await
+        let length = body.len();
+        self.0.uploads.hold(length);
+        // Others come in between.
+        let time = *self.0.piece_time.lock();
+        tokio::time::sleep(time).await;
+        tokio::task::yield_now().await;
+        let written = self.0.inner.write(request, body).await;
+        self.0.uploads.held.fetch_sub(length, Ordering::SeqCst);
+        written
     }
 
     async fn upload(&self, request: &WriteRequest) -> Result<Box<dyn Upload>> {
@@ -152,11 +168,19 @@ impl Store for SlowStore {
     }
 
     async fn delete(&self, name: &ObjectName, preconditions: &Preconditions) -> Result<()> {
+        if self.0.keeps_versions.load(Ordering::SeqCst) {
+            return Ok(());
+        }
         self.0.inner.delete(name, preconditions).await
     }
 
-    async fn compose(&self, request: &WriteRequest, sources: &[ComposeSource]) -> Result<Object> {
-        self.0.inner.compose(request, sources).await
+    async fn compose(
+        &self,
+        request: &WriteRequest,
+        sources: &[ComposeSource],
+        after: Sources,
+    ) -> Result<Object> {
+        self.0.inner.compose(request, sources, after).await
     }
 
     async fn copy(&self, request: &TransferRequest) -> Result<Object> {

@@ -149,6 +149,39 @@ impl From<&Object> for ComposeSource {
     }
 }
 
+/// What becomes of the sources of a compose.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sources {
+    /// They stay.
+    Keep,
+    /// They go once the target is there, for which the identity needs the permission to delete them. Every source must
+    /// name its generation, so that nothing goes that was not joined; one that is the target stays as the target.
+    Delete,
+}
+
+/// The most sources of one compose.
+const MOST_SOURCES: usize = 32;
+
+impl Sources {
+    /// Why no store composes these.
+    pub(crate) fn refuse(self, sources: &[ComposeSource]) -> std::result::Result<(), String> {
+        let count = sources.len();
+        if !(1..=MOST_SOURCES).contains(&count) {
+            return Err(format!(
+                "a compose takes 1 to {MOST_SOURCES} sources, not {count}"
+            ));
+        }
+        let unnamed = sources.iter().find(|source| source.generation.is_none());
+        match (self, unnamed) {
+            (Self::Delete, Some(source)) => Err(format!(
+                "the source {} is to be deleted and does not name its generation",
+                source.name
+            )),
+            (Self::Keep, _) | (_, None) => Ok(()),
+        }
+    }
+}
+
 /// A rename or a copy inside the bucket.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TransferRequest {
@@ -297,12 +330,22 @@ pub trait Store: Debug + Send + Sync + 'static {
     async fn delete(&self, name: &ObjectName, preconditions: &Preconditions) -> Result<()>;
 
     /// Makes the bytes of 1 to 32 sources, in order, the live content of the target, in one step. The target may be a
-    /// source; then [`ComposeSource::known`] is what makes a lost answer no unknown outcome.
+    /// source; then, and with [`Sources::Delete`], [`ComposeSource::known`] is what makes a lost answer no unknown
+    /// outcome.
+    ///
+    /// Deleting the sources is no part of that step: for a moment the target and its sources may be there together, but
+    /// never a source gone without the target. When the call returns, they are gone.
     ///
     /// # Errors
     /// `NotFound` for a missing source, `Precondition` for the target or a source's generation, `Invalid` for a wrong
-    /// number of sources.
-    async fn compose(&self, request: &WriteRequest, sources: &[ComposeSource]) -> Result<Object>;
+    /// number of sources and for one that is to be deleted but names no generation, `Held` for one that may not be
+    /// deleted. After any of these no source is gone.
+    async fn compose(
+        &self,
+        request: &WriteRequest,
+        sources: &[ComposeSource],
+        after: Sources,
+    ) -> Result<Object>;
 
     /// Makes a copy of the source, metadata included, the live object of the target.
     ///

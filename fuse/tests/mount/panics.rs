@@ -8,8 +8,8 @@ use bytes::Bytes;
 use gcsmount_fuse::session::{self, MountOptions, MountPoint};
 use gcsmount_gcs::object::Bucket as BucketInfo;
 use gcsmount_gcs::store::{
-    ComposeSource, ListPage, ListRequest, Patch, Preconditions, Read, ReadRequest, TransferRequest,
-    Upload, WriteRequest,
+    ComposeSource, ListPage, ListRequest, Patch, Preconditions, Read, ReadRequest, Sources,
+    TransferRequest, Upload, WriteRequest,
 };
 use gcsmount_gcs::testing::{FakeStore, FaultyStore};
 use gcsmount_gcs::{Object, ObjectName, Result, Store};
@@ -69,8 +69,13 @@ impl Store for PanickyStore {
         self.0.delete(name, preconditions).await
     }
 
-    async fn compose(&self, request: &WriteRequest, sources: &[ComposeSource]) -> Result<Object> {
-        self.0.compose(request, sources).await
+    async fn compose(
+        &self,
+        request: &WriteRequest,
+        sources: &[ComposeSource],
+        after: Sources,
+    ) -> Result<Object> {
+        self.0.compose(request, sources, after).await
     }
 
     async fn copy(&self, request: &TransferRequest) -> Result<Object> {

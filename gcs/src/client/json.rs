@@ -63,7 +63,7 @@ pub use transport::Http;
 use crate::object::{Bucket, Folder, Layout};
 use crate::store::{
     ClockOffset, ComposeSource, FolderListRequest, FolderPage, FolderRename, ListPage, ListRequest,
-    Patch, Preconditions, Read, ReadRequest, Store, TransferRequest, Upload, WriteRequest,
+    Patch, Preconditions, Read, ReadRequest, Sources, Store, TransferRequest, Upload, WriteRequest,
 };
 use crate::{BucketName, FolderName, Metageneration, Object, ObjectName, Result};
 use client::{Client, Shared};
@@ -158,8 +158,13 @@ impl Store for JsonStore {
         self.client.delete(name, preconditions).await
     }
 
-    async fn compose(&self, request: &WriteRequest, sources: &[ComposeSource]) -> Result<Object> {
-        self.client.compose(request, sources).await
+    async fn compose(
+        &self,
+        request: &WriteRequest,
+        sources: &[ComposeSource],
+        after: Sources,
+    ) -> Result<Object> {
+        self.client.compose(request, sources, after).await
     }
 
     async fn copy(&self, request: &TransferRequest) -> Result<Object> {

@@ -20,7 +20,7 @@ use tokio::task::JoinSet;
 pub use strategy::{Circumstances, Strategy, Thresholds};
 
 use crate::object::{Attributes, Digest};
-use crate::store::{ComposeSource, Preconditions, Upload, WriteRequest};
+use crate::store::{ComposeSource, Preconditions, Sources, Upload, WriteRequest};
 use crate::{Error, Kind, Object, ObjectName, Result, Store};
 
 /// As the joining of objects is called.
@@ -222,7 +222,9 @@ impl PartsUpload {
             sources = self.join_level(level, &sources).await?;
         }
         let sources: Vec<_> = sources.iter().map(ComposeSource::from).collect();
-        self.store.compose(&self.request, &sources).await
+        self.store
+            .compose(&self.request, &sources, Sources::Keep)
+            .await
     }
 
     async fn join_level(&mut self, level: u32, sources: &[Object]) -> Result<Vec<Object>> {
@@ -279,7 +281,10 @@ async fn join(store: Arc<dyn Store>, request: WriteRequest, group: Vec<Object>) 
         return Ok(alone.clone());
     }
     let sources: Vec<_> = group.iter().map(ComposeSource::from).collect();
-    store.compose(&request, &sources).await.map_err(of_part)
+    store
+        .compose(&request, &sources, Sources::Keep)
+        .await
+        .map_err(of_part)
 }
 
 async fn remove(store: Arc<dyn Store>, part: Object) {

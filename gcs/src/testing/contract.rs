@@ -103,6 +103,8 @@ cases! {
         compose_onto_a_source_appends,
         compose_honours_preconditions,
         compose_takes_1_to_32_sources,
+        compose_deletes_its_sources_on_request,
+        compose_that_fails_deletes_nothing,
         copy_carries_everything,
         copy_honours_preconditions,
         rename_moves_in_one_step,

@@ -18,7 +18,7 @@ use super::{Calls, Method, listing};
 use crate::object::{Attributes, Bucket, Digest, Folder, Layout};
 use crate::store::{
     ClockOffset, ComposeSource, FolderListRequest, FolderPage, FolderRename, ListPage, ListRequest,
-    Patch, Preconditions, Read, ReadRequest, Store, TransferRequest, Upload, WriteRequest,
+    Patch, Preconditions, Read, ReadRequest, Sources, Store, TransferRequest, Upload, WriteRequest,
 };
 use crate::{Error, FolderName, Generation, Kind, Metageneration, Object, ObjectName, Result};
 
@@ -413,11 +413,14 @@ impl Store for FakeStore {
         })
     }
 
-    async fn compose(&self, request: &WriteRequest, sources: &[ComposeSource]) -> Result<Object> {
+    async fn compose(
+        &self,
+        request: &WriteRequest,
+        sources: &[ComposeSource],
+        after: Sources,
+    ) -> Result<Object> {
         self.call(Method::Compose, &request.name, |state| {
-            if !(1..=32).contains(&sources.len()) {
-                return Err(Kind::Invalid);
-            }
+            after.refuse(sources).map_err(|_| Kind::Invalid)?;
             state.check_target(&request.name, &request.preconditions)?;
             let mut bytes = BytesMut::new();
             let mut components = 0;
@@ -433,6 +436,10 @@ impl Store for FakeStore {
                 }
                 bytes.extend_from_slice(&entry.bytes);
                 components += entry.object.component_count.unwrap_or(1);
+            }
+            let others = sources.iter().filter(|source| source.name != request.name);
+            for source in others.filter(|_| after == Sources::Delete) {
+                state.live.remove(&source.name);
             }
             let attributes = request.attributes.clone();
             Ok(state.publish(&request.name, attributes, bytes.freeze(), Some(components)))
@@ -635,7 +642,10 @@ mod tests {
         };
         let mut source = ComposeSource::from(&object);
         source.known = Some(Digest::EMPTY);
-        let error = store.compose(&request, &[source]).await.unwrap_err();
+        let error = store
+            .compose(&request, &[source], Sources::Keep)
+            .await
+            .unwrap_err();
         assert_eq!((error.kind, store.bytes("p")), (Kind::Invalid, None));
     }
 

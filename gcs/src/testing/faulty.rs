@@ -13,7 +13,7 @@ use super::Method;
 use crate::object::{Bucket, Folder, Layout};
 use crate::store::{
     ClockOffset, ComposeSource, FolderListRequest, FolderPage, FolderRename, ListPage, ListRequest,
-    Patch, Preconditions, Read, ReadRequest, Store, TransferRequest, Upload, WriteRequest,
+    Patch, Preconditions, Read, ReadRequest, Sources, Store, TransferRequest, Upload, WriteRequest,
 };
 use crate::{Error, FolderName, Kind, Metageneration, Object, ObjectName, Result};
 
@@ -256,8 +256,13 @@ impl<S: Store> Store for FaultyStore<S> {
         self.script.run(Method::Delete, name, act).await.0
     }
 
-    async fn compose(&self, request: &WriteRequest, sources: &[ComposeSource]) -> Result<Object> {
-        let act = self.inner.compose(request, sources);
+    async fn compose(
+        &self,
+        request: &WriteRequest,
+        sources: &[ComposeSource],
+        after: Sources,
+    ) -> Result<Object> {
+        let act = self.inner.compose(request, sources, after);
         self.script.run(Method::Compose, &request.name, act).await.0
     }
 

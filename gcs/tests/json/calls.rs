@@ -1,7 +1,7 @@
 //! Mutations and their lost answers: counted at the server, so that "once" is seen and not assumed.
 
 use gcsmount_gcs::object::{Attributes, Digest};
-use gcsmount_gcs::store::{ComposeSource, Patch, Preconditions, TransferRequest};
+use gcsmount_gcs::store::{ComposeSource, Patch, Preconditions, Sources, TransferRequest};
 use gcsmount_gcs::{Cause, Generation, Kind, Metageneration, Store};
 
 use crate::script::{
@@ -365,7 +365,11 @@ async fn a_lost_compose_is_known_by_its_checksum() {
         ]);
         let result = server
             .store()
-            .compose(&write("o", at(7)), &[source("a"), source("b")])
+            .compose(
+                &write("o", at(7)),
+                &[source("a"), source("b")],
+                Sources::Keep,
+            )
             .await;
         assert_eq!(result.is_ok(), good);
         let seen = server.seen();
@@ -389,7 +393,10 @@ async fn a_source_that_was_replaced_proves_nothing() {
         json(object_named("b", 3, b"two")),
     ]);
     let sources = [source("a"), source("b")];
-    let result = server.store().compose(&write("o", at(7)), &sources).await;
+    let result = server
+        .store()
+        .compose(&write("o", at(7)), &sources, Sources::Keep)
+        .await;
     assert_eq!(result.unwrap_err().kind, Kind::Unavailable);
     server.seen();
 }
@@ -400,7 +407,9 @@ async fn a_lost_append_is_known_by_what_was_appended_to() {
         let store = server.store();
         async move {
             let sources = [known("o", 7, b"base "), known("t", 3, b"tail")];
-            store.compose(&write("o", at(7)), &sources).await
+            store
+                .compose(&write("o", at(7)), &sources, Sources::Keep)
+                .await
         }
     };
     // What the repetition meets, what is live then, and what the caller hears.
@@ -439,11 +448,71 @@ async fn a_lost_append_is_known_by_what_was_appended_to() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn sources_that_a_lost_compose_left_are_deleted_by_their_generation() {
+    let compose = |server: &Server| {
+        let store = server.store();
+        async move {
+            let sources = [
+                known("o", 7, b"base "),
+                known("a", 3, b"one"),
+                known("b", 4, b"two"),
+            ];
+            let request = write("o", at(7));
+            store.compose(&request, &sources, Sources::Delete).await
+        }
+    };
+    let done = || json(object(8, b"base onetwo"));
+    let ok = || answer(204, &[], "");
+    // What the first of the others meets; the second is gone already or is somebody else's by now.
+    for (first, second, heard) in [
+        (ok(), refusal(404, "notFound"), Ok(Generation(8))),
+        (ok(), refusal(412, "conditionNotMet"), Ok(Generation(8))),
+        (ok(), refusal(403, "forbidden"), Err(Kind::Denied)),
+    ] {
+        let server = Server::new([Step::Lost, refusal(404, "notFound"), done(), first, second]);
+        let result = compose(&server).await;
+        let result = result.map(|object| object.generation);
+        assert_eq!(result.map_err(|error| error.kind), heard);
+        let seen = server.seen();
+        assert!(
+            seen[0]
+                .body
+                .ends_with(br#""deleteSourceObjects":true,"destination":{}}"#),
+            "{:?}",
+            seen[0].body
+        );
+        let deleted: Vec<_> = seen[3..]
+            .iter()
+            .map(|seen| format!("{} {}", seen.method, seen.target))
+            .collect();
+        assert_eq!(
+            deleted,
+            [
+                "DELETE /storage/v1/b/bkt/o/a?ifGenerationMatch=3",
+                "DELETE /storage/v1/b/bkt/o/b?ifGenerationMatch=4"
+            ]
+        );
+    }
+    // It never happened: nobody deletes anything.
+    let server = Server::new([
+        Step::Lost,
+        refusal(404, "notFound"),
+        json(object(9, b"other")),
+    ]);
+    assert_eq!(compose(&server).await.unwrap_err().kind, Kind::NotFound);
+    assert_eq!(server.seen().len(), 3);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_lost_append_to_what_nobody_knows_stays_unknown() {
     let server = Server::new([Step::Lost, refusal(412, "conditionNotMet")]);
     let result = server
         .store()
-        .compose(&write("o", at(7)), &[source("o"), source("b")])
+        .compose(
+            &write("o", at(7)),
+            &[source("o"), source("b")],
+            Sources::Keep,
+        )
         .await;
     assert_eq!(result.unwrap_err().kind, Kind::Unavailable);
 }

@@ -5,7 +5,9 @@ use bytes::Bytes;
 use futures_util::future::{BoxFuture, join_all};
 use gcsmount_emulator::{Emulator, FaultAction, FaultRule};
 use gcsmount_gcs::client::json::{Budget, Config, Http, JsonStore, Pool};
-use gcsmount_gcs::store::{ComposeSource, ListRequest, Patch, Preconditions, TransferRequest};
+use gcsmount_gcs::store::{
+    ComposeSource, ListRequest, Patch, Preconditions, Sources, TransferRequest,
+};
 use gcsmount_gcs::{Kind, Object, Result, Store};
 use tokio::time::Instant;
 
@@ -67,7 +69,7 @@ fn acts() -> Vec<Act> {
             store.patch(&object.name, &patch, &Preconditions { metageneration, ..on(object) }).await
         };
         "compose": |store, object| {
-            store.compose(&write(object.name.as_str(), on(object)), &[ComposeSource::from(object)]).await
+            store.compose(&write(object.name.as_str(), on(object)), &[ComposeSource::from(object)], Sources::Keep).await
         };
         "copy": |store, object| store.copy(&transfer(object)).await;
         "rename": |store, object| store.rename(&transfer(object)).await;

@@ -7,7 +7,9 @@ use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use gcsmount_emulator::{Counters, Emulator, FaultAction, FaultRule};
 use gcsmount_gcs::client::json::{Http, JsonStore, Pool};
-use gcsmount_gcs::store::{ComposeSource, ListRequest, Patch, Preconditions, TransferRequest};
+use gcsmount_gcs::store::{
+    ComposeSource, ListRequest, Patch, Preconditions, Sources, TransferRequest,
+};
 use gcsmount_gcs::{Generation, Kind, Object, Result, Store};
 
 use crate::emulator::{emulator, pattern, status, store};
@@ -120,7 +122,10 @@ fn mutations() -> Vec<Mutation> {
             run: |store, before, careful| {
                 Box::pin(async move {
                     let request = write("o", on(&before.o, careful));
-                    store.compose(&request, &joined(before)).await.map(Some)
+                    store
+                        .compose(&request, &joined(before), Sources::Keep)
+                        .await
+                        .map(Some)
                 })
             },
         },
@@ -135,7 +140,36 @@ fn mutations() -> Vec<Mutation> {
             run: |store, before, careful| {
                 Box::pin(async move {
                     let request = write("t", free(careful));
-                    store.compose(&request, &joined(before)).await.map(Some)
+                    store
+                        .compose(&request, &joined(before), Sources::Keep)
+                        .await
+                        .map(Some)
+                })
+            },
+        },
+        Mutation {
+            label: "compose that deletes its sources",
+            method: "storage.objects.compose",
+            after: &[("t", "oldother", 1, true)],
+            run: |store, before, careful| {
+                Box::pin(async move {
+                    let request = write("t", free(careful));
+                    let sources = joined(before);
+                    let composed = store.compose(&request, &sources, Sources::Delete);
+                    composed.await.map(Some)
+                })
+            },
+        },
+        Mutation {
+            label: "compose onto a source that deletes the other",
+            method: "storage.objects.compose",
+            after: &[("o", "oldother", 1, true)],
+            run: |store, before, careful| {
+                Box::pin(async move {
+                    let request = write("o", on(&before.o, careful));
+                    let sources = joined(before);
+                    let composed = store.compose(&request, &sources, Sources::Delete);
+                    composed.await.map(Some)
                 })
             },
         },

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use futures_util::StreamExt;
 use futures_util::stream::BoxStream;
 use gcsmount_gcs::object::Attributes;
-use gcsmount_gcs::store::{ComposeSource, Preconditions, ReadRequest, WriteRequest};
+use gcsmount_gcs::store::{ComposeSource, Preconditions, ReadRequest, Sources, WriteRequest};
 use gcsmount_gcs::{Generation, Kind, Object, ObjectName};
 use nix::errno::Errno;
 
@@ -159,7 +159,7 @@ impl State {
         let mut sources: Vec<_> = base.into_iter().collect();
         sources.push(ComposeSource::from(&tail));
         let composed = workshop
-            .call(workshop.store.compose(request, &sources))
+            .call(workshop.store.compose(request, &sources, Sources::Keep))
             .await;
         let only_this = Preconditions::generation(tail.generation);
         if let Err(error) = workshop

@@ -11,12 +11,10 @@ use super::resource::{
 };
 use crate::object::Bucket;
 use crate::store::{
-    ComposeSource, ListPage, ListRequest, Patch, Preconditions, TransferRequest, WriteRequest,
+    ComposeSource, ListPage, ListRequest, Patch, Preconditions, Sources, TransferRequest,
+    WriteRequest,
 };
 use crate::{Error, Kind, Object, ObjectName, Result};
-
-/// The most sources of one compose.
-const SOURCES: usize = 32;
 
 /// The longest page of a list: 1,000 objects with all the metadata that they may have.
 const PAGE: usize = 64 << 20;
@@ -137,31 +135,23 @@ impl Client {
         &self,
         request: &WriteRequest,
         sources: &[ComposeSource],
+        after: Sources,
     ) -> Result<Object> {
         const OPERATION: Operation = Operation::Compose;
-        if !(1..=SOURCES).contains(&sources.len()) {
-            let message = format!(
-                "a compose takes 1 to {SOURCES} sources, not {}",
-                sources.len()
-            );
-            return Err(Error::new(
-                Kind::Invalid,
-                OPERATION.name(),
-                &request.name,
-                message,
-            ));
-        }
+        after.refuse(sources).map_err(|message| {
+            Error::new(Kind::Invalid, OPERATION.name(), &request.name, message)
+        })?;
         let url = self
             .urls
             .compose(&request.name)
             .conditions(&request.preconditions);
         let mut call = Call::new(OPERATION, request.name.as_str(), Method::POST, url)?
-            .json(&Compose::new(&request.attributes, sources))
+            .json(&Compose::new(&request.attributes, sources, after))
             .under(&request.preconditions);
         call.conditional |= sources.iter().any(|source| source.generation.is_some());
         match self.run(&call).await {
             Ok(answer) => parse_object(answer.bytes()).map_err(|part| call.malformed(part)),
-            Err(failed) => self.resolve_composed(failed, request, sources).await,
+            Err(failed) => self.resolve_composed(failed, request, sources, after).await,
         }
     }
 

@@ -9,7 +9,7 @@ use futures_util::future;
 use super::call::Failed;
 use super::client::Client;
 use crate::object::{Attributes, Digest};
-use crate::store::{ComposeSource, Patch, Preconditions, TransferRequest, WriteRequest};
+use crate::store::{ComposeSource, Patch, Preconditions, Sources, TransferRequest, WriteRequest};
 use crate::{Error, Generation, Kind, Object, ObjectName, Result};
 
 /// A content that a call may have published.
@@ -187,12 +187,13 @@ impl Client {
     }
 
     /// The target of a compose that may have acted, proved by the checksum of the sources joined. A compose onto one
-    /// of its sources has used that source up, and then only the caller can know what it was.
+    /// of its sources, or one that deletes them, has used them up, and then only the caller can know what they were.
     pub(super) async fn resolve_composed(
         &self,
         failed: Failed,
         request: &WriteRequest,
         sources: &[ComposeSource],
+        after: Sources,
     ) -> Result<Object> {
         let failed = failed.worth_a_look()?;
         let digests = sources
@@ -212,7 +213,28 @@ impl Client {
             crc32c: joined.crc32c,
             attributes: &request.attributes,
         };
-        self.resolve_sent(failed, &sent).await
+        let object = self.resolve_sent(failed, &sent).await?;
+        if after == Sources::Delete {
+            self.delete_joined(&request.name, sources).await?;
+        }
+        Ok(object)
+    }
+
+    /// Deletes what the store may have left of sources that were joined, each by its generation.
+    async fn delete_joined(&self, target: &ObjectName, sources: &[ComposeSource]) -> Result<()> {
+        let others = sources.iter().filter(|source| source.name != *target);
+        let deletions = others.map(|source| async {
+            let exact = Preconditions {
+                generation: source.generation,
+                ..Preconditions::default()
+            };
+            match self.delete(&source.name, &exact).await {
+                // Gone, or another object by now.
+                Err(error) if matches!(error.kind, Kind::NotFound | Kind::Precondition) => Ok(()),
+                deleted => deleted,
+            }
+        });
+        future::try_join_all(deletions).await.map(|_| ())
     }
 
     /// What a source of a compose onto `target` holds.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::{Bucket, kind, name, to};
 use crate::object::Attributes;
-use crate::store::{ComposeSource, Patch, Preconditions, TransferRequest, WriteRequest};
+use crate::store::{ComposeSource, Patch, Preconditions, Sources, TransferRequest, WriteRequest};
 use crate::{Generation, Kind, Metageneration, Object, Result};
 
 const ANY: Preconditions = Preconditions {
@@ -119,7 +119,10 @@ pub(super) async fn compose_joins_in_order(store: Bucket) {
         ..to("all", Preconditions::absent())
     };
     let sources = ["2", "1", "3", "1"].map(source);
-    let object = store.compose(&request, &sources).await.unwrap();
+    let object = store
+        .compose(&request, &sources, Sources::Keep)
+        .await
+        .unwrap();
     assert_eq!(object.size, 12);
     assert_eq!(object.crc32c, Some(crc32c::crc32c(b"<2><1><3><1>")));
     assert_eq!(object.md5, None);
@@ -139,7 +142,10 @@ pub(super) async fn compose_onto_a_source_appends(store: Bucket) {
     let request = to("log", Preconditions::generation(base.generation));
     let sources = [&base, &tail].map(ComposeSource::from);
     assert!(sources.iter().all(|source| source.known.is_some()));
-    let object = store.compose(&request, &sources).await.unwrap();
+    let object = store
+        .compose(&request, &sources, Sources::Keep)
+        .await
+        .unwrap();
     assert!(object.generation > base.generation);
     assert_eq!(store.get("log").await.unwrap(), "one two");
 }
@@ -147,7 +153,11 @@ pub(super) async fn compose_onto_a_source_appends(store: Bucket) {
 pub(super) async fn compose_honours_preconditions(store: Bucket) {
     let object = store.put("o", "body").await;
     let refused = store
-        .compose(&to("o", Preconditions::absent()), &[source("o")])
+        .compose(
+            &to("o", Preconditions::absent()),
+            &[source("o")],
+            Sources::Keep,
+        )
         .await;
     assert_eq!(kind(refused), Kind::Precondition);
     let other = ComposeSource {
@@ -155,10 +165,14 @@ pub(super) async fn compose_honours_preconditions(store: Bucket) {
         generation: Some(Generation(object.generation.0 + 1)),
         known: None,
     };
-    let refused = store.compose(&to("p", ANY), &[other]).await;
+    let refused = store.compose(&to("p", ANY), &[other], Sources::Keep).await;
     assert_eq!(kind(refused), Kind::Precondition);
     let missing = store
-        .compose(&to("p", ANY), &[source("o"), source("nothing")])
+        .compose(
+            &to("p", ANY),
+            &[source("o"), source("nothing")],
+            Sources::Keep,
+        )
         .await;
     assert_eq!(kind(missing), Kind::NotFound);
     assert_eq!(kind(store.stat(&name("p")).await), Kind::NotFound);
@@ -169,12 +183,73 @@ pub(super) async fn compose_takes_1_to_32_sources(store: Bucket) {
     store.put("o", "x").await;
     for wrong in [0, 33] {
         let sources = vec![source("o"); wrong];
-        let refused = store.compose(&to("p", ANY), &sources).await;
+        let refused = store.compose(&to("p", ANY), &sources, Sources::Keep).await;
         assert_eq!(kind(refused), Kind::Invalid, "{wrong}");
     }
     let sources = vec![source("o"); 32];
-    let object = store.compose(&to("p", ANY), &sources).await.unwrap();
+    let object = store
+        .compose(&to("p", ANY), &sources, Sources::Keep)
+        .await
+        .unwrap();
     assert_eq!(object.size, 32);
+}
+
+pub(super) async fn compose_deletes_its_sources_on_request(store: Bucket) {
+    let objects = [
+        store.put("a", "<a>").await,
+        store.put("b", "<b>").await,
+        store.put("log", "<log>").await,
+    ];
+    let [a, b, log] = objects.each_ref().map(ComposeSource::from);
+    let request = to("all", Preconditions::absent());
+    let sources = [a.clone(), b, a];
+    let joined = store.compose(&request, &sources, Sources::Delete).await;
+    assert_eq!(joined.unwrap().component_count, Some(3));
+    assert_eq!(store.get("all").await.unwrap(), "<a><b><a>");
+    for gone in ["a", "b"] {
+        assert_eq!(
+            kind(store.stat(&name(gone)).await),
+            Kind::NotFound,
+            "{gone}"
+        );
+    }
+
+    // A source that is the target stays as the target.
+    let tail = ComposeSource::from(&store.put("tail", "<tail>").await);
+    let request = to("log", Preconditions::generation(objects[2].generation));
+    let sources = [log, tail];
+    let joined = store.compose(&request, &sources, Sources::Delete).await;
+    assert_eq!(store.stat(&name("log")).await.unwrap(), joined.unwrap());
+    assert_eq!(store.get("log").await.unwrap(), "<log><tail>");
+    assert_eq!(kind(store.stat(&name("tail")).await), Kind::NotFound);
+}
+
+pub(super) async fn compose_that_fails_deletes_nothing(store: Bucket) {
+    let objects = [store.put("a", "<a>").await, store.put("b", "<b>").await];
+    let [a, b] = objects.each_ref().map(ComposeSource::from);
+    let other = ComposeSource {
+        generation: Some(Generation(objects[1].generation.0 + 1)),
+        known: None,
+        ..b.clone()
+    };
+    let unnamed = ComposeSource {
+        generation: None,
+        ..b.clone()
+    };
+    for (preconditions, last, why) in [
+        (ANY, other, Kind::Precondition),
+        (ANY, unnamed, Kind::Invalid),
+        (stale(&objects[0]), b, Kind::Precondition),
+    ] {
+        let sources = [a.clone(), last];
+        let refused = store
+            .compose(&to("a", preconditions), &sources, Sources::Delete)
+            .await;
+        assert_eq!(kind(refused), why);
+        for object in &objects {
+            assert_eq!(store.stat(&object.name).await.unwrap(), *object, "{why:?}");
+        }
+    }
 }
 
 fn from_to(source: &str, target: &str) -> TransferRequest {

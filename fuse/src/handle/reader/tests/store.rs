@@ -8,8 +8,8 @@ use bytes::Bytes;
 use futures_util::{StreamExt, stream};
 use gcsmount_gcs::object::Bucket;
 use gcsmount_gcs::store::{
-    ComposeSource, ListPage, ListRequest, Patch, Preconditions, Read, ReadRequest, TransferRequest,
-    Upload, WriteRequest,
+    ComposeSource, ListPage, ListRequest, Patch, Preconditions, Read, ReadRequest, Sources,
+    TransferRequest, Upload, WriteRequest,
 };
 use gcsmount_gcs::testing::{FakeStore, FaultyStore};
 use gcsmount_gcs::{Error, Kind, Object, ObjectName, Result, Store};
@@ -138,7 +138,7 @@ impl Store for RecordingStore {
     async fn delete(&self, _: &ObjectName, _: &Preconditions) -> Result<()> {
         unused("delete")
     }
-    async fn compose(&self, _: &WriteRequest, _: &[ComposeSource]) -> Result<Object> {
+    async fn compose(&self, _: &WriteRequest, _: &[ComposeSource], _: Sources) -> Result<Object> {
         unused("compose")
     }
     async fn copy(&self, _: &TransferRequest) -> Result<Object> {

@@ -9,7 +9,7 @@ use time::format_description::well_known::Rfc3339;
 use super::crc32c_text;
 use crate::ObjectName;
 use crate::object::Attributes;
-use crate::store::{ComposeSource, Patch};
+use crate::store::{ComposeSource, Patch, Sources};
 
 /// An object as it is sent.
 #[derive(Serialize)]
@@ -65,6 +65,8 @@ impl<'a> Insert<'a> {
 #[serde(rename_all = "camelCase")]
 pub(in crate::client::json) struct Compose<'a> {
     source_objects: Vec<ComposePart<'a>>,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    delete_source_objects: bool,
     destination: Insert<'a>,
 }
 
@@ -87,6 +89,7 @@ impl<'a> Compose<'a> {
     pub(in crate::client::json) fn new(
         attributes: &'a Attributes,
         sources: &'a [ComposeSource],
+        after: Sources,
     ) -> Self {
         let part = |source: &'a ComposeSource| ComposePart {
             name: source.name.as_str(),
@@ -96,6 +99,7 @@ impl<'a> Compose<'a> {
         };
         Self {
             source_objects: sources.iter().map(part).collect(),
+            delete_source_objects: after == Sources::Delete,
             destination: Insert::new(None, attributes, None),
         }
     }
