@@ -5,6 +5,7 @@ use std::io::Read;
 
 use bytes::Bytes;
 use gcsmount_emulator::{Emulator, FaultAction, FaultRule};
+use nix::errno::Errno;
 
 use crate::kit::{BUCKET, World, blocking, can_mount};
 
@@ -83,6 +84,108 @@ async fn a_passing_fault_is_nobodys_concern() {
             })
             .await;
         }
+    }
+    mount.stop().await;
+}
+
+fn status(code: u16, reason: Option<&str>) -> FaultAction {
+    FaultAction::Status {
+        code,
+        reason: reason.map(Into::into),
+        retry_after: None,
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_refused_for_good_is_asked_once_and_has_its_errno() {
+    if !can_mount() {
+        return;
+    }
+    let world = World::new().await;
+    let admin = world.emulator.admin().clone();
+    let mount = world.mount(&["--metadata-cache-ttl", "0"]).await;
+    for (code, errnos) in [
+        (400, &[Errno::EIO][..]),
+        (403, &[Errno::EACCES]),
+        (404, &[Errno::ENOENT, Errno::ESTALE]),
+        (410, &[Errno::EIO]),
+        (412, &[Errno::ESTALE, Errno::EACCES]),
+        (416, &[Errno::EIO]),
+    ] {
+        let name = format!("object-{code}");
+        admin
+            .put_object(BUCKET, &name, Bytes::from_static(b"x"))
+            .unwrap();
+        let path = mount.path(&name);
+        let mut file = blocking(move || fs::File::open(path).unwrap()).await;
+        admin.add_fault(FaultRule {
+            count: u64::MAX,
+            ..FaultRule::once("storage.objects.get.media", status(code, None))
+        });
+        let before = admin.counters().of("storage.objects.get.media");
+        let error = blocking(move || file.read_to_end(&mut Vec::new()).unwrap_err()).await;
+        let errno = error.raw_os_error().map(Errno::from_raw).unwrap();
+        assert!(errnos.contains(&errno), "{code} is {errno}");
+        let calls = admin.counters().of("storage.objects.get.media") - before;
+        assert!(calls <= 3, "{code}: {calls} calls");
+        admin.clear_faults();
+        if errnos.contains(&Errno::ESTALE) {
+            // The object went or changed, which happens; it is the reader's concern and no operator's.
+            continue;
+        }
+        // The line for the operator: what, of which object, the status, and how often it was tried.
+        let log = mount.log();
+        let line = log
+            .lines()
+            .find(|line| line.contains(&name))
+            .unwrap_or_else(|| panic!("{code} in {log}"));
+        for part in ["storage.objects.get", &format!("status {code}"), "attempt"] {
+            assert!(line.contains(part), "{part} is not in: {line}");
+        }
+    }
+    mount.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_burst_of_failures_is_outlived_by_every_operation() {
+    if !can_mount() {
+        return;
+    }
+    let world = World::new().await;
+    let admin = world.emulator.admin().clone();
+    admin
+        .put_object(BUCKET, "there", Bytes::from(vec![7; 3 << 20]))
+        .unwrap();
+    let mount = world.mount(&["--metadata-cache-ttl", "0"]).await;
+    for code in [408, 429, 500, 502, 503, 504] {
+        for (method, count) in [
+            ("storage.objects.get", 3),
+            ("storage.objects.get.media", 5),
+            ("storage.objects.insert*", 5),
+            ("storage.objects.list", 3),
+            ("storage.objects.delete", 3),
+        ] {
+            admin.add_fault(FaultRule {
+                count,
+                ..FaultRule::once(method, status(code, None))
+            });
+        }
+        let (there, new, dir) = (
+            mount.path("there"),
+            mount.path(&format!("new-{code}")),
+            mount.dir.clone(),
+        );
+        blocking(move || {
+            assert!(fs::read(there).unwrap() == vec![7; 3 << 20], "{code}");
+            let mut file = fs::File::create(&new).unwrap();
+            std::io::Write::write_all(&mut file, &[9; 1 << 20]).unwrap();
+            file.sync_all().unwrap();
+            drop(file);
+            assert!(fs::read_dir(dir).unwrap().count() >= 2, "{code}");
+            fs::remove_file(new).unwrap();
+        })
+        .await;
+        admin.clear_faults();
     }
     mount.stop().await;
 }

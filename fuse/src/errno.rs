@@ -128,7 +128,7 @@ pub fn errno(kind: Kind) -> Errno {
         Kind::TooLarge => Errno::EFBIG,
         Kind::Held => Errno::EPERM,
         Kind::Unsupported => Errno::ENOTSUP,
-        Kind::Invalid => Errno::EINVAL,
+        Kind::Invalid => Errno::EIO,
     }
 }
 
@@ -172,7 +172,7 @@ mod tests {
             (Kind::TooLarge, Errno::EFBIG),
             (Kind::Held, Errno::EPERM),
             (Kind::Unsupported, Errno::ENOTSUP),
-            (Kind::Invalid, Errno::EINVAL),
+            (Kind::Invalid, Errno::EIO),
         ];
         for (kind, expected) in table {
             assert_eq!(errno(kind), expected, "{kind:?}");
