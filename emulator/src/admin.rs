@@ -15,6 +15,7 @@ use crate::content::Content;
 use crate::counters::Counters;
 use crate::error::{ApiError, Kind};
 use crate::fault::FaultRule;
+use crate::history::Usage;
 use crate::name::{BucketName, ObjectName};
 use crate::object::Attributes;
 use crate::principal::{member, pool_member};
@@ -108,6 +109,7 @@ impl Admin {
                 let new = NewBucket {
                     name,
                     hierarchical,
+                    storage_class: "STANDARD".to_owned(),
                     settings: BucketSettings::default(),
                 };
                 self.state.store.create_bucket(new)
@@ -124,8 +126,17 @@ impl Admin {
     /// # Errors
     /// The bucket does not exist, or a hierarchical namespace does not go with what it is to be.
     pub fn set_bucket(&self, bucket: &str, settings: BucketSettings) -> Result<(), Error> {
-        let set = self.state.store.set_bucket(bucket, settings);
-        set.map_err(|error| Error::new(bucket, &error))
+        let set = self.state.store.set_bucket(bucket, |_| Ok(settings));
+        set.map(|_| ()).map_err(|error| Error::new(bucket, &error))
+    }
+
+    /// What a bucket holds in live, noncurrent and soft-deleted versions.
+    ///
+    /// # Errors
+    /// The bucket does not exist.
+    pub fn usage(&self, bucket: &str) -> Result<Usage, Error> {
+        let usage = self.state.store.usage(bucket);
+        usage.map_err(|error| Error::new(bucket, &error))
     }
 
     /// Binds a member to a role on a bucket. Members are `principal://…`, `principalSet://…/*`,

@@ -81,6 +81,7 @@ fn is_batchable(operation: Operation) -> bool {
         Op::BucketsList
         | Op::BucketsInsert
         | Op::BucketsGet
+        | Op::BucketsPatch
         | Op::BucketsDelete
         | Op::BucketsTestPermissions
         | Op::StorageLayout
@@ -93,6 +94,7 @@ fn is_batchable(operation: Operation) -> bool {
         | Op::ObjectsRewrite
         | Op::ObjectsCopy
         | Op::ObjectsMove
+        | Op::ObjectsRestore
         | Op::FoldersInsert
         | Op::FoldersGet
         | Op::FoldersList

@@ -12,6 +12,7 @@ use crate::access::{Bearer, Caller};
 use crate::body::ReplyBody;
 use crate::error::{ApiError, Failure, Kind};
 use crate::fields::Mask;
+use crate::history::Entry;
 use crate::name::{BucketName, FolderName, ObjectName};
 use crate::object::Object;
 use crate::principal::Principal;
@@ -241,9 +242,16 @@ impl Call {
         info.settings.retention
     }
 
-    /// The reply with an object's resource.
-    pub(crate) fn object_json(&self, object: &Object) -> Outcome {
-        let mut reply = self.json(&self.resource(object))?;
+    /// The reply with a live object's resource.
+    pub(crate) fn object_json(&self, object: &Arc<Object>) -> Outcome {
+        self.entry_json(&Entry::live(Arc::clone(object)))
+    }
+
+    /// The reply with a version's resource.
+    pub(crate) fn entry_json(&self, entry: &Entry) -> Outcome {
+        let object = &entry.object;
+        let retention = self.retention(&object.bucket);
+        let mut reply = self.json(&ObjectResource::of(entry, &self.host, retention))?;
         if let Ok(etag) = HeaderValue::try_from(object.etag()) {
             reply.headers_mut().insert(header::ETAG, etag);
         }

@@ -167,6 +167,12 @@ pub struct BucketSettings {
     /// How long an object is kept from being replaced or deleted; `None` for no retention policy.
     #[serde(rename = "retention_seconds", deserialize_with = "seconds")]
     pub retention: Option<Duration>,
+    /// Whether a version that is replaced or deleted stays as a noncurrent one.
+    pub versioning: bool,
+    /// How long a version that would be gone is kept to be restored; `None` for no soft delete policy. New buckets have
+    /// none, where GCS gives them one of seven days.
+    #[serde(rename = "soft_delete_seconds", deserialize_with = "seconds")]
+    pub soft_delete: Option<Duration>,
 }
 
 fn seconds<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>, D::Error> {
@@ -180,6 +186,8 @@ impl Default for BucketSettings {
             uniform_access: true,
             requester_pays: false,
             retention: None,
+            versioning: false,
+            soft_delete: None,
         }
     }
 }

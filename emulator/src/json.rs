@@ -9,3 +9,4 @@ pub(crate) mod folders;
 pub(crate) mod get;
 pub(crate) mod list;
 pub(crate) mod relocate;
+pub(crate) mod restore;

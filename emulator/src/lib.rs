@@ -41,7 +41,8 @@
 //! | `GET /_emulator/counters` | | [`Admin::counters`] |
 //! | `POST /_emulator/counters/reset` | | [`Admin::reset_counters`] |
 //! | `POST /_emulator/buckets` | `name`, `hierarchical` (absent: false) | [`Admin::create_bucket`], [`Admin::create_hierarchical_bucket`] |
-//! | `PUT /_emulator/buckets/NAME/settings` | `uniform_access` (absent: true), `requester_pays` (absent: false), `retention_seconds` (absent: none) | [`Admin::set_bucket`] |
+//! | `PUT /_emulator/buckets/NAME/settings` | `uniform_access` (absent: true), `requester_pays` (absent: false), `versioning` (absent: false), `retention_seconds`, `soft_delete_seconds` (absent: none) | [`Admin::set_bucket`] |
+//! | `GET /_emulator/buckets/NAME/usage` | | [`Admin::usage`] |
 //! | `POST /_emulator/buckets/NAME/grants` | `member`, `role` (`roles/storage.objectAdmin`, …) | [`Admin::grant`] |
 //! | `PUT /_emulator/buckets/NAME/grants` | list of `member`, `role` | [`Admin::replace_grants`] |
 //! | `POST /_emulator/service_accounts` | `email`, optional list `impersonators` | [`Admin::create_service_account`], [`Admin::grant_impersonation`] |
@@ -64,8 +65,8 @@
 //!
 //! Counters, faults and latencies know requests by these names; patterns take `*`. `storage.objects.`: `list`, `get`
 //! (the resource), `get.media` (the data), `insert` (media and multipart), `insert.start`, `insert.chunk`,
-//! `insert.query`, `insert.cancel` (resumable), `patch`, `update`, `delete`, `compose`, `rewrite`, `copy`, `move`.
-//! `storage.buckets.`: `list`, `insert`, `get`, `delete`, `testIamPermissions`, `getStorageLayout`, `operations.get`.
+//! `insert.query`, `insert.cancel` (resumable), `patch`, `update`, `delete`, `compose`, `rewrite`, `copy`, `move`, `restore`.
+//! `storage.buckets.`: `list`, `insert`, `get`, `patch`, `delete`, `testIamPermissions`, `getStorageLayout`, `operations.get`.
 //! `storage.folders.`: `insert`, `get`, `list`, `delete`, `rename`. Further `storage.batch` (whose calls are
 //! counted, and not struck by faults, under their own names), `sts.token`, `oauth2.token`,
 //! `iamcredentials.generateAccessToken`, `metadata` and `unknown`. A fault's status is worded as its method words
@@ -88,7 +89,12 @@
 //! - What is under a temporary or an event-based hold, or younger than the retention period of its bucket, is neither
 //!   replaced nor deleted: 403 `objectUnderActiveHold` or `retentionPolicyNotMet`. The release of an event-based hold
 //!   begins the period anew. Copies are under no hold.
-//! - A bucket with a hierarchical namespace needs uniform bucket-level access and stays what it is. An object makes the
+//! - With versioning a version that is replaced or deleted stays as a noncurrent one, which is listed with
+//!   `versions=true`, read and deleted by its generation. With a soft delete policy a version that would be gone stays
+//!   for the policy's time, is listed with `softDeleted=true` and can be restored, under a new generation. Buckets have
+//!   no such policy unless it is asked for, where GCS gives one of seven days: memory would fill with what was replaced.
+//! - An object has the storage class that it is given, else its bucket's; only a rewrite or a copy changes it.
+//! - A bucket with a hierarchical namespace needs uniform bucket-level access, has no versioning and stays what it is. An object makes the
 //!   folders that it is in, and they stay when it goes; each part of its name has at most 512 bytes. A folder is deleted
 //!   when nothing is in it; its rename moves what is in it all at once, and objects keep their generations. Whatever is
 //!   in a folder's way is 409. Folders are prefixes of a list where `includeFoldersAsPrefixes` asks for them.
@@ -121,6 +127,7 @@ mod fault;
 mod fields;
 mod gate;
 mod hierarchy;
+mod history;
 mod hold;
 mod iam;
 mod inbound;
@@ -162,6 +169,7 @@ pub use config::{
 };
 pub use counters::Counters;
 pub use fault::{FaultAction, FaultRule};
+pub use history::{Kept, Usage};
 pub use metadata::MetadataFlavor;
 pub use role::Role;
 pub use server::Emulator;

@@ -8,6 +8,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64;
 
 use crate::error::ApiError;
 use crate::hierarchy::Folders;
+use crate::history::{Entry, History};
 use crate::object::Object;
 use crate::query::Query;
 use crate::store::Objects;
@@ -24,9 +25,20 @@ pub(crate) fn page_token(query: &Query) -> Option<&str> {
     token.filter(|token| *token != START_TOKEN)
 }
 
+/// The versions of a name that a listing is about.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Versions {
+    #[default]
+    Live,
+    /// Live and noncurrent.
+    All,
+    SoftDeleted,
+}
+
 /// What a listing asks for.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ListQuery {
+    of: Versions,
     prefix: String,
     delimiter: Option<String>,
     include_trailing_delimiter: bool,
@@ -41,6 +53,8 @@ pub(crate) struct ListQuery {
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Resume {
     AfterObject(String),
+    /// Behind this generation of the object.
+    AfterVersion(String, u64),
     AfterPrefix(String),
     /// The object named like the prefix was given, the prefix is still to come.
     AtPrefix(String),
@@ -49,9 +63,15 @@ enum Resume {
 /// One page.
 #[derive(Debug, Default)]
 pub(crate) struct Page {
-    pub(crate) items: Vec<Arc<Object>>,
+    pub(crate) items: Vec<Entry>,
     pub(crate) prefixes: Vec<String>,
     pub(crate) next_page_token: Option<String>,
+}
+
+impl Page {
+    fn len(&self) -> usize {
+        self.items.len() + self.prefixes.len()
+    }
 }
 
 impl ListQuery {
@@ -63,6 +83,15 @@ impl ListQuery {
                 )));
             }
         }
+        let of = match (query.flag("versions"), query.flag("softDeleted")) {
+            (false, false) => Versions::Live,
+            (true, false) => Versions::All,
+            (false, true) => Versions::SoftDeleted,
+            (true, true) => {
+                let message = "versions and softDeleted cannot be asked for together.";
+                return Err(ApiError::invalid(message));
+            }
+        };
         let text = |name| query.filled(name).map(str::to_owned);
         let limit = query.number("maxResults")?.map_or(MAX_RESULTS, |wanted| {
             usize::try_from(wanted)
@@ -75,6 +104,7 @@ impl ListQuery {
             ));
         }
         Ok(Self {
+            of,
             prefix: text("prefix").unwrap_or_default(),
             // Folders are prefixes where names are cut at slashes, and nowhere else.
             include_folders: query.flag("includeFoldersAsPrefixes")
@@ -88,11 +118,23 @@ impl ListQuery {
         })
     }
 
+    pub(crate) fn of(&self) -> Versions {
+        self.of
+    }
+
     /// The prefix that `name` is folded into.
     fn fold<'n>(&self, name: &'n str) -> Option<&'n str> {
         let delimiter = self.delimiter.as_deref()?;
         let at = name[self.prefix.len()..].find(delimiter)?;
         Some(&name[..self.prefix.len() + at + delimiter.len()])
+    }
+
+    /// The generation of `name` that the page before ended with.
+    fn behind(&self, name: &str) -> u64 {
+        match &self.resume {
+            Some(Resume::AfterVersion(last, generation)) if last == name => *generation,
+            _ => 0,
+        }
     }
 
     fn is_past_end(&self, name: &str) -> bool {
@@ -105,7 +147,9 @@ impl ListQuery {
         match &self.resume {
             None => Bound::Included(start.to_vec()),
             Some(Resume::AfterObject(name)) => Bound::Excluded(name.clone().into_bytes()),
-            Some(Resume::AtPrefix(prefix)) => Bound::Included(prefix.clone().into_bytes()),
+            Some(Resume::AtPrefix(name) | Resume::AfterVersion(name, _)) => {
+                Bound::Included(name.clone().into_bytes())
+            }
             Some(Resume::AfterPrefix(prefix)) => Bound::Included(successor(prefix)),
         }
     }
@@ -113,23 +157,36 @@ impl ListQuery {
 
 impl Resume {
     fn encode(&self) -> String {
-        let (kind, text) = match self {
-            Self::AfterObject(name) => ('o', name),
-            Self::AfterPrefix(prefix) => ('p', prefix),
-            Self::AtPrefix(prefix) => ('a', prefix),
-        };
-        BASE64.encode(format!("{kind}{text}"))
+        BASE64.encode(match self {
+            Self::AfterObject(name) => format!("o{name}"),
+            Self::AfterVersion(name, generation) => format!("v{generation}:{name}"),
+            Self::AfterPrefix(prefix) => format!("p{prefix}"),
+            Self::AtPrefix(prefix) => format!("a{prefix}"),
+        })
     }
 
     fn decode(token: &str) -> Result<Self, ApiError> {
         let decoded = BASE64.decode(token).ok();
         let text = decoded.and_then(|bytes| String::from_utf8(bytes).ok());
-        let mut chars = text.as_deref().unwrap_or_default().chars();
-        match (chars.next(), chars.as_str().to_owned()) {
-            (Some('o'), name) => Ok(Self::AfterObject(name)),
-            (Some('p'), prefix) => Ok(Self::AfterPrefix(prefix)),
-            (Some('a'), prefix) => Ok(Self::AtPrefix(prefix)),
-            _ => Err(ApiError::invalid("Invalid page token.")),
+        let resume = text.as_deref().and_then(Self::parse);
+        resume.ok_or_else(|| ApiError::invalid("Invalid page token."))
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        let kind = text.chars().next()?;
+        let rest = &text[kind.len_utf8()..];
+        match kind {
+            'o' => Some(Self::AfterObject(rest.to_owned())),
+            'p' => Some(Self::AfterPrefix(rest.to_owned())),
+            'a' => Some(Self::AtPrefix(rest.to_owned())),
+            'v' => {
+                let (generation, name) = rest.split_once(':')?;
+                Some(Self::AfterVersion(
+                    name.to_owned(),
+                    generation.parse().ok()?,
+                ))
+            }
+            _ => None,
         }
     }
 }
@@ -137,27 +194,73 @@ impl Resume {
 /// What a list goes through.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct View<'a> {
-    pub(crate) objects: &'a Objects,
+    pub(crate) live: Option<&'a Objects>,
+    pub(crate) former: Option<&'a History>,
     /// `None` where the namespace is flat.
     pub(crate) folders: Option<&'a Folders>,
 }
 
-/// A name in a view, with the object that has it; a folder has none.
-type Found<'a> = (&'a str, Option<&'a Arc<Object>>);
+/// A name in a view, with its versions; a folder has none.
+#[derive(Clone, Copy, Debug)]
+struct Found<'a> {
+    name: &'a str,
+    former: &'a [Entry],
+    live: Option<&'a Arc<Object>>,
+}
 
 impl<'a> View<'a> {
-    /// The first name at or behind `from`. An object comes before a folder of its name.
+    /// The first name at or behind `from`.
     fn next(self, from: &Bound<Vec<u8>>, with_folders: bool) -> Option<Found<'a>> {
-        let bounds = || (from.as_ref().map(Vec::as_slice), Bound::Unbounded);
-        let object = self.objects.range::<[u8], _>(bounds()).next();
-        let object = object.map(|(name, object)| (name.as_str(), Some(object)));
+        let from = from.as_ref().map(Vec::as_slice);
+        let bounds = (from, Bound::Unbounded);
+        let live = self
+            .live
+            .and_then(|live| live.range::<[u8], _>(bounds).next());
+        let former = self.former.and_then(|former| former.next(from));
         let folders = self.folders.filter(|_| with_folders);
-        let folder = folders.and_then(|folders| folders.range::<[u8], _>(bounds()).next());
-        let folder = folder.map(|(name, _)| (name.as_str(), None));
-        match (object, folder) {
-            (Some(object), Some(folder)) if folder.0 < object.0 => Some(folder),
-            (object, folder) => object.or(folder),
+        let folder = folders.and_then(|folders| folders.range::<[u8], _>(bounds).next());
+        let names = [
+            live.map(|(name, _)| name.as_str()),
+            former.map(|(name, _)| name.as_str()),
+            folder.map(|(name, _)| name.as_str()),
+        ];
+        let name = names.into_iter().flatten().min()?;
+        let former = former.filter(|(other, _)| other.as_str() == name);
+        let live = live.filter(|(other, _)| other.as_str() == name);
+        Some(Found {
+            name,
+            former: former.map_or(&[], |(_, entries)| entries),
+            live: live.map(|(_, object)| object),
+        })
+    }
+}
+
+impl Found<'_> {
+    fn is_folder(&self) -> bool {
+        self.former.is_empty() && self.live.is_none()
+    }
+
+    /// The versions, the oldest first.
+    fn versions(&self) -> impl Iterator<Item = Entry> {
+        let live = self.live.cloned().map(Entry::live);
+        self.former.iter().cloned().chain(live)
+    }
+
+    /// Adds the versions behind a generation to a page; where it is full, how to go on.
+    fn fill(&self, page: &mut Page, limit: usize, behind: u64) -> Result<(), Resume> {
+        let mut last = behind;
+        let mut left = self.versions();
+        let left = left
+            .by_ref()
+            .skip_while(|entry| entry.object.generation <= behind);
+        for version in left {
+            if page.len() == limit {
+                return Err(Resume::AfterVersion(self.name.to_owned(), last));
+            }
+            last = version.object.generation;
+            page.items.push(version);
         }
+        Ok(())
     }
 }
 
@@ -181,37 +284,40 @@ pub(crate) fn page(view: &View<'_>, query: &ListQuery) -> Page {
     };
     let mut last = None;
     loop {
-        let Some((name, object)) = view.next(&from, query.include_folders) else {
+        let Some(found) = view.next(&from, query.include_folders) else {
             return page;
         };
+        let name = found.name;
         if query.is_past_end(name) {
             return page;
         }
-        if page.items.len() + page.prefixes.len() == query.limit {
+        if page.len() == query.limit {
             page.next_page_token = last.as_ref().map(Resume::encode);
             return page;
         }
         let prefix = query.fold(name);
         let is_marker = query.include_trailing_delimiter && prefix == Some(name);
-        match (prefix, object) {
-            (Some(prefix), Some(object)) if is_marker && given_already != Some(prefix) => {
-                page.items.push(Arc::clone(object));
-                given_already = Some(prefix);
-                from = Bound::Included(prefix.as_bytes().to_vec());
-                last = Some(Resume::AtPrefix(prefix.to_owned()));
-            }
-            (Some(prefix), _) => {
+        match prefix {
+            Some(prefix) if !is_marker || found.is_folder() || given_already == Some(prefix) => {
                 page.prefixes.push(prefix.to_owned());
                 from = Bound::Included(successor(prefix));
                 last = Some(Resume::AfterPrefix(prefix.to_owned()));
             }
-            (None, Some(object)) => {
-                page.items.push(Arc::clone(object));
-                from = Bound::Excluded(name.as_bytes().to_vec());
-                last = Some(Resume::AfterObject(name.to_owned()));
+            // A marker, an object, or the folder of the prefix itself.
+            Some(_) | None => {
+                if let Err(resume) = found.fill(&mut page, query.limit, query.behind(name)) {
+                    page.next_page_token = Some(resume.encode());
+                    return page;
+                }
+                given_already = prefix;
+                if is_marker {
+                    from = Bound::Included(name.as_bytes().to_vec());
+                    last = Some(Resume::AtPrefix(name.to_owned()));
+                } else {
+                    from = Bound::Excluded(name.as_bytes().to_vec());
+                    last = Some(Resume::AfterObject(name.to_owned()));
+                }
             }
-            // The folder of the prefix itself.
-            (None, None) => from = Bound::Excluded(name.as_bytes().to_vec()),
         }
     }
 }
@@ -223,6 +329,7 @@ mod tests {
     use super::*;
     use crate::content::Content;
     use crate::hierarchy::Folder;
+    use crate::history::Standing;
     use crate::name::{BucketName, FolderName, ObjectName};
     use crate::object::Attributes;
 
@@ -264,14 +371,19 @@ mod tests {
         };
         let folders: Folders = folders.iter().map(folder).collect();
         let view = View {
-            objects: &objects,
+            live: Some(&objects),
+            former: None,
             folders: Some(&folders),
         };
         let mut query = query(text);
         let mut pages = Vec::new();
         loop {
             let page = page(&view, &query);
-            let items = page.items.iter().map(|o| o.name.to_string()).collect();
+            let items = page
+                .items
+                .iter()
+                .map(|e| e.object.name.to_string())
+                .collect();
             pages.push((items, page.prefixes));
             let Some(token) = page.next_page_token else {
                 return pages;
@@ -367,6 +479,63 @@ mod tests {
     }
 
     #[test]
+    fn versions_of_a_name_join_over_pages() {
+        let live = objects(&["a/", "b", "d"]);
+        let mut former = History::default();
+        for (name, generation) in [("a/", 3), ("b", 5), ("b", 4), ("c", 9), ("d", 2)] {
+            let name = ObjectName::parse(name).unwrap();
+            let object = Object {
+                name: name.clone(),
+                generation,
+                ..Object::clone(live.values().next().unwrap())
+            };
+            former.put(Entry {
+                object: Arc::new(object),
+                standing: Standing::Noncurrent {
+                    since: Duration::ZERO,
+                },
+            });
+        }
+        // The live ones are the last of their names.
+        let live: Objects = live
+            .into_iter()
+            .map(|(name, object)| {
+                let newest = Object {
+                    generation: 10,
+                    ..Object::clone(&object)
+                };
+                (name, Arc::new(newest))
+            })
+            .collect();
+        let view = View {
+            live: Some(&live),
+            former: Some(&former),
+            folders: None,
+        };
+        for limit in 1..=8 {
+            let text = format!("delimiter=/&includeTrailingDelimiter=true&maxResults={limit}");
+            let mut query = query(&text);
+            let (mut items, mut prefixes) = (Vec::new(), Vec::new());
+            loop {
+                let page = page(&view, &query);
+                assert!(page.len() <= limit);
+                let version = |e: &Entry| format!("{}#{}", e.object.name, e.object.generation);
+                items.extend(page.items.iter().map(version));
+                prefixes.extend(page.prefixes);
+                let Some(token) = page.next_page_token else {
+                    break;
+                };
+                query.resume = Some(Resume::decode(&token).unwrap());
+            }
+            let all = ["a/#3", "a/#10", "b#4", "b#5", "b#10", "c#9", "d#2", "d#10"];
+            assert_eq!(
+                (items, prefixes),
+                (all.map(str::to_owned).to_vec(), vec!["a/".to_owned()])
+            );
+        }
+    }
+
+    #[test]
     fn a_full_last_page_has_no_token() {
         assert_eq!(pages(&["a", "b"], "maxResults=2").len(), 1);
         assert_eq!(pages(&["a/1", "a/2"], "maxResults=1&delimiter=/").len(), 1);
@@ -380,6 +549,7 @@ mod tests {
             "pageToken=!",
             "pageToken=enp6",
             "matchGlob=*",
+            "versions=true&softDeleted=true",
         ] {
             assert!(
                 ListQuery::parse(&Query::parse(Some(text))).is_err(),

@@ -6,6 +6,7 @@ use serde_json::{Map, Value};
 
 use crate::content::Content;
 use crate::error::ApiError;
+use crate::history::Entry;
 use crate::name::{BucketName, ObjectName};
 use crate::object::{Attributes, Object};
 use crate::precondition::Preconditions;
@@ -84,16 +85,18 @@ impl Store {
         generation: Option<u64>,
         conditions: Preconditions,
         amendment: Amendment<'_>,
-    ) -> Result<Arc<Object>, ApiError> {
+    ) -> Result<Entry, ApiError> {
         self.transact(bucket, |tx| {
-            let live = tx.find(name, generation)?;
-            conditions.check_write(live.version())?;
-            let attributes = amendment.apply(&live.attributes)?;
+            let version = tx.look(name, generation)?;
+            conditions.check_write(version.object.version())?;
+            let attributes = amendment.apply(&version.object.attributes)?;
             tx.spend(&[name])?;
-            Ok(tx.amend(&live, attributes))
+            Ok(tx.amend(&version, attributes))
         })
     }
 
+    /// Deletes the live version, which versioning keeps as a noncurrent one, or the version of a `generation`, which it
+    /// does not.
     pub(crate) fn delete(
         &self,
         bucket: &BucketName,
@@ -102,12 +105,32 @@ impl Store {
         conditions: Preconditions,
     ) -> Result<(), ApiError> {
         self.transact(bucket, |tx| {
-            let live = tx.find(name, generation)?;
-            conditions.check_write(live.version())?;
+            let version = tx.find(name, generation)?;
+            conditions.check_write(version.version())?;
+            tx.check_version_free(&version)?;
+            tx.spend(&[name])?;
+            match generation {
+                None => tx.remove(name),
+                Some(_) => tx.destroy(&version),
+            }
+            Ok(())
+        })
+    }
+
+    /// Makes a soft-deleted version live again, under a new generation.
+    pub(crate) fn restore(
+        &self,
+        bucket: &BucketName,
+        name: &ObjectName,
+        generation: u64,
+        terms: &Terms,
+    ) -> Result<Arc<Object>, ApiError> {
+        self.transact(bucket, |tx| {
+            let buried = tx.soft_deleted(name, generation)?;
+            terms.check(tx.version(name))?;
             tx.check_free(name)?;
             tx.spend(&[name])?;
-            tx.remove(name);
-            Ok(())
+            Ok(tx.restore(&buried.object))
         })
     }
 

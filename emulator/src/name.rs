@@ -2,15 +2,19 @@
 
 use std::borrow::Borrow;
 use std::fmt;
+use std::net::Ipv4Addr;
 use std::sync::Arc;
 
 /// Why a name was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum NameError {
     #[error(
-        "Invalid bucket name: it must be 3 to 63 of a-z, 0-9, '-', '_' and '.', with a letter or digit at both ends."
+        "Invalid bucket name: it must be 3 to 63 of a-z, 0-9, '-', '_' and '.' (222 with dots, 63 between them), with a \
+         letter or digit at both ends and beside each dot, and no address of four numbers."
     )]
     Bucket,
+    #[error("Invalid bucket name: it must not begin with 'goog' nor contain 'google'.")]
+    Google,
     #[error("Invalid object name: it must be 1 to 1024 bytes of UTF-8.")]
     Length,
     #[error("Invalid object name: it must not contain a carriage return or a line feed.")]
@@ -122,11 +126,16 @@ pub(crate) struct BucketName(Arc<str>);
 impl BucketName {
     pub(crate) fn parse(text: &str) -> Result<Self, NameError> {
         let ordinary = |c: u8| c.is_ascii_lowercase() || c.is_ascii_digit();
-        let bytes = text.as_bytes();
-        let ends = [bytes.first(), bytes.last()];
-        let valid = (3..=63).contains(&text.len())
-            && bytes.iter().all(|&c| ordinary(c) || b"-_.".contains(&c))
-            && ends.into_iter().flatten().all(|&c| ordinary(c));
+        let is_part = |part: &str| {
+            let ends = [part.bytes().next(), part.bytes().last()];
+            let inner = part.bytes().all(|c| ordinary(c) || b"-_".contains(&c));
+            inner && part.len() <= 63 && ends.into_iter().all(|c| c.is_some_and(ordinary))
+        };
+        let is_address = text.parse::<Ipv4Addr>().is_ok();
+        let valid = (3..=222).contains(&text.len()) && text.split('.').all(is_part) && !is_address;
+        if text.starts_with("goog") || text.contains("google") {
+            return Err(NameError::Google);
+        }
         valid
             .then(|| Self(Arc::from(text)))
             .ok_or(NameError::Bucket)
@@ -226,10 +235,26 @@ mod tests {
 
     #[test]
     fn bucket_names() {
-        for name in ["abc", "a-b_c.d", "0x0"] {
+        let dotted = format!("{}.{}", "x".repeat(63), "y".repeat(63));
+        for name in ["abc", "a-b_c.d", "0x0", "1.2.3", &dotted] {
             assert!(BucketName::parse(name).is_ok(), "{name}");
         }
-        for name in ["", "ab", "-ab", "ab-", "Abc", "a b", &"x".repeat(64)] {
+        let dots = vec!["x".repeat(63); 4].join(".");
+        for name in [
+            "",
+            "ab",
+            "-ab",
+            "ab-",
+            "Abc",
+            "a b",
+            "a..b",
+            "a-.b",
+            "192.168.5.4",
+            "goog-x",
+            "my-google",
+            &"x".repeat(64),
+            &dots,
+        ] {
             assert!(BucketName::parse(name).is_err(), "{name}");
         }
     }

@@ -154,10 +154,8 @@ impl Attributes {
                 "The total size of metadata is too large: at most 8 KiB",
             ));
         }
-        let storage_class = self.storage_class.as_deref();
-        let known = ["STANDARD", "NEARLINE", "COLDLINE", "ARCHIVE"];
-        if storage_class.is_some_and(|class| !known.contains(&class)) {
-            return Err(ApiError::invalid("Invalid storage class"));
+        if let Some(class) = &self.storage_class {
+            check_class(class)?;
         }
         let custom_time = self.custom_time.as_deref();
         if custom_time.is_some_and(|text| OffsetDateTime::parse(text, &Rfc3339).is_err()) {
@@ -177,6 +175,23 @@ impl Attributes {
         directives
             .split(',')
             .any(|directive| directive.trim() == "no-transform")
+    }
+}
+
+/// Refuses what is no storage class. The last three are those of old, which are still taken.
+pub(crate) fn check_class(class: &str) -> Result<(), ApiError> {
+    let known = [
+        "STANDARD",
+        "NEARLINE",
+        "COLDLINE",
+        "ARCHIVE",
+        "MULTI_REGIONAL",
+        "REGIONAL",
+        "DURABLE_REDUCED_AVAILABILITY",
+    ];
+    match known.contains(&class) {
+        true => Ok(()),
+        false => Err(ApiError::invalid("Invalid storage class")),
     }
 }
 

@@ -8,6 +8,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::hierarchy::{Folder, Rename};
+use crate::history::{Entry, Standing};
 use crate::hold;
 use crate::name::{BucketName, FolderName};
 use crate::object::{Object, rfc3339};
@@ -66,6 +67,12 @@ pub(crate) struct ObjectResource<'a> {
     event_based_hold: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     retention_expiration_time: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    time_deleted: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    soft_delete_time: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    hard_delete_time: Option<String>,
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     metadata: &'a BTreeMap<String, String>,
 }
@@ -110,7 +117,27 @@ impl<'a> ObjectResource<'a> {
             temporary_hold: attributes.holds.temporary,
             event_based_hold: attributes.holds.event_based,
             retention_expiration_time: hold::retained_until(object, retention).map(rfc3339),
+            time_deleted: None,
+            soft_delete_time: None,
+            hard_delete_time: None,
             metadata: &attributes.metadata,
+        }
+    }
+
+    /// As [`Self::new`], of a version that may not be live.
+    pub(crate) fn of(entry: &'a Entry, host: &str, retention: Option<Duration>) -> Self {
+        let resource = Self::new(&entry.object, host, retention);
+        match entry.standing {
+            Standing::Live => resource,
+            Standing::Noncurrent { since } => Self {
+                time_deleted: Some(rfc3339(since)),
+                ..resource
+            },
+            Standing::SoftDeleted { since, until } => Self {
+                soft_delete_time: Some(rfc3339(since)),
+                hard_delete_time: Some(rfc3339(until)),
+                ..resource
+            },
         }
     }
 }
@@ -128,7 +155,7 @@ pub(crate) fn bucket(info: &BucketInfo, host: &str) -> Value {
         "metageneration": info.metageneration.to_string(),
         "location": "US",
         "locationType": "multi-region",
-        "storageClass": "STANDARD",
+        "storageClass": info.storage_class,
         "etag": "CAE=",
         "timeCreated": rfc3339(info.created),
         "updated": rfc3339(info.updated),
@@ -143,6 +170,14 @@ pub(crate) fn bucket(info: &BucketInfo, host: &str) -> Value {
             "retentionPeriod": period.as_secs().to_string(),
             "effectiveTime": rfc3339(info.updated),
         });
+    }
+    let soft_delete = info.settings.soft_delete.unwrap_or_default().as_secs();
+    resource["softDeletePolicy"] = json!({"retentionDurationSeconds": soft_delete.to_string()});
+    if soft_delete > 0 {
+        resource["softDeletePolicy"]["effectiveTime"] = rfc3339(info.updated).into();
+    }
+    if info.settings.versioning {
+        resource["versioning"] = json!({"enabled": true});
     }
     if info.hierarchical {
         resource["hierarchicalNamespace"] = json!({"enabled": true});

@@ -65,7 +65,7 @@ impl Role {
         use Permission::{
             BucketGet, BucketGetPolicy, BucketSetPolicy, BucketUpdate, Create, Delete,
             FolderCreate, FolderDelete, FolderGet, FolderList, FolderRename, Get, GetPolicy, List,
-            Move, SetPolicy, Update,
+            Move, Restore, SetPolicy, Update,
         };
         match self {
             Self::Admin => Permission::ALL,
@@ -76,6 +76,7 @@ impl Role {
                 Update,
                 Delete,
                 Move,
+                Restore,
                 GetPolicy,
                 SetPolicy,
                 FolderCreate,
@@ -91,6 +92,7 @@ impl Role {
                 Update,
                 Delete,
                 Move,
+                Restore,
                 FolderCreate,
                 FolderDelete,
                 FolderGet,
@@ -144,6 +146,7 @@ permissions! {
     Update => "storage.objects.update",
     Delete => "storage.objects.delete",
     Move => "storage.objects.move",
+    Restore => "storage.objects.restore",
     GetPolicy => "storage.objects.getIamPolicy",
     SetPolicy => "storage.objects.setIamPolicy",
     FolderCreate => "storage.folders.create",
@@ -172,6 +175,7 @@ impl Permission {
             | Self::Update
             | Self::Delete
             | Self::Move
+            | Self::Restore
             | Self::GetPolicy
             | Self::SetPolicy => "object",
             Self::FolderDelete | Self::FolderGet | Self::FolderRename => "folder",

@@ -166,6 +166,7 @@ impl Route {
             ("GET", ["b"]) => (Op::BucketsList, Place::Service),
             ("POST", ["b"]) => (Op::BucketsInsert, Place::Service),
             ("GET", ["b", bucket]) => (Op::BucketsGet, Place::Bucket(decode(bucket)?)),
+            ("PATCH", ["b", bucket]) => (Op::BucketsPatch, Place::Bucket(decode(bucket)?)),
             ("DELETE", ["b", bucket]) => (Op::BucketsDelete, Place::Bucket(decode(bucket)?)),
             ("GET", ["b", bucket, "iam", "testPermissions"]) => {
                 (Op::BucketsTestPermissions, Place::Bucket(decode(bucket)?))
@@ -188,6 +189,9 @@ impl Route {
             }
             ("DELETE", ["b", bucket, "o", object]) => {
                 (Op::ObjectsDelete, object_place(bucket, object)?)
+            }
+            ("POST", ["b", bucket, "o", object, "restore"]) => {
+                (Op::ObjectsRestore, object_place(bucket, object)?)
             }
             ("POST", ["b", bucket, "o", object, "compose"]) => {
                 (Op::ObjectsCompose, object_place(bucket, object)?)

@@ -1,4 +1,4 @@
-//! Buckets and the live version of each object.
+//! Buckets, the live version of each object, and former versions that a bucket keeps.
 //!
 //! One lock guards the maps and is held for map work only: bodies are received before a version is published and
 //! sent after it was looked up, and a version that is replaced is freed outside. Versions are immutable, so a
@@ -17,9 +17,10 @@ use crate::config::{BucketSettings, MutationLimit};
 use crate::content::Content;
 use crate::error::{ApiError, Kind};
 use crate::hierarchy::{Folders, Renames};
+use crate::history::{Entry, History, Kept, Standing, Usage};
 use crate::hold;
 use crate::limit::Limiter;
-use crate::listing::{self, ListQuery, Page, View};
+use crate::listing::{self, ListQuery, Page, Versions, View};
 use crate::name::{BucketName, FolderName, ObjectName};
 use crate::object::{Attributes, Object};
 use crate::precondition::{Preconditions, Version};
@@ -37,7 +38,19 @@ pub(crate) struct BucketInfo {
     pub(crate) updated: Timestamp,
     /// Whether it has folders. That is for good.
     pub(crate) hierarchical: bool,
+    /// Of objects that are given none.
+    pub(crate) storage_class: String,
     pub(crate) settings: BucketSettings,
+}
+
+impl BucketInfo {
+    /// The version that preconditions are held against.
+    pub(crate) fn version(&self) -> Version {
+        Version {
+            generation: self.generation,
+            metageneration: self.metageneration,
+        }
+    }
 }
 
 /// A bucket to be created.
@@ -45,6 +58,7 @@ pub(crate) struct BucketInfo {
 pub(crate) struct NewBucket {
     pub(crate) name: BucketName,
     pub(crate) hierarchical: bool,
+    pub(crate) storage_class: String,
     pub(crate) settings: BucketSettings,
 }
 
@@ -52,6 +66,8 @@ pub(crate) struct NewBucket {
 struct Bucket {
     info: Arc<BucketInfo>,
     objects: Objects,
+    noncurrent: History,
+    soft_deleted: History,
     /// `None` where the namespace is flat.
     folders: Option<Folders>,
     renames: Renames,
@@ -59,7 +75,9 @@ struct Bucket {
 
 impl Bucket {
     fn is_empty(&self) -> bool {
-        self.objects.is_empty() && self.folders.as_ref().is_none_or(Folders::is_empty)
+        self.objects.is_empty()
+            && self.noncurrent.is_empty()
+            && self.folders.as_ref().is_none_or(Folders::is_empty)
     }
 }
 
@@ -135,11 +153,14 @@ impl Store {
             created,
             updated: created,
             hierarchical: new.hierarchical,
+            storage_class: new.storage_class,
             settings: new.settings,
         });
         let bucket = Bucket {
             info: Arc::clone(&info),
             objects: Objects::new(),
+            noncurrent: History::default(),
+            soft_deleted: History::default(),
             folders: new.hierarchical.then(Folders::new),
             renames: Renames::default(),
         };
@@ -147,13 +168,19 @@ impl Store {
         Ok(info)
     }
 
-    pub(crate) fn set_bucket(&self, name: &str, settings: BucketSettings) -> Result<(), ApiError> {
+    /// Changes the settings to what `change` makes of them.
+    pub(crate) fn set_bucket(
+        &self,
+        name: &str,
+        change: impl FnOnce(&BucketInfo) -> Result<BucketSettings, ApiError>,
+    ) -> Result<Arc<BucketInfo>, ApiError> {
         let now = self.clock.now();
         let mut inner = self.inner.lock();
         let bucket = inner
             .buckets
             .get_mut(name)
             .ok_or_else(ApiError::bucket_not_found)?;
+        let settings = change(&bucket.info)?;
         check_settings(bucket.info.hierarchical, &settings)?;
         bucket.info = Arc::new(BucketInfo {
             metageneration: bucket.info.metageneration + 1,
@@ -161,7 +188,27 @@ impl Store {
             settings,
             ..BucketInfo::clone(&bucket.info)
         });
-        Ok(())
+        Ok(Arc::clone(&bucket.info))
+    }
+
+    /// How much a bucket holds.
+    pub(crate) fn usage(&self, name: &str) -> Result<Usage, ApiError> {
+        let now = self.clock.now();
+        let mut inner = self.inner.lock();
+        let bucket = inner
+            .buckets
+            .get_mut(name)
+            .ok_or_else(ApiError::bucket_not_found)?;
+        let over = bucket.soft_deleted.expire(now);
+        let former = |history: &History| Kept::count(history.entries().map(|entry| &entry.object));
+        let usage = Usage {
+            live: Kept::count(bucket.objects.values()),
+            noncurrent: former(&bucket.noncurrent),
+            soft_deleted: former(&bucket.soft_deleted),
+        };
+        drop(inner);
+        drop(over);
+        Ok(usage)
     }
 
     pub(crate) fn delete_bucket(&self, name: &str) -> Result<(), ApiError> {
@@ -188,26 +235,59 @@ impl Store {
             .collect()
     }
 
-    /// The live version of an object; a `generation` that is not the live one is not found.
+    /// The live version of an object, or with a `generation` that one, if it is live or noncurrent.
     pub(crate) fn find(
         &self,
         bucket: &BucketName,
         name: &ObjectName,
         generation: Option<u64>,
     ) -> Result<Arc<Object>, ApiError> {
+        Ok(self.look(bucket, name, generation)?.object)
+    }
+
+    /// As [`Self::find`], with the standing of the version.
+    pub(crate) fn look(
+        &self,
+        bucket: &BucketName,
+        name: &ObjectName,
+        generation: Option<u64>,
+    ) -> Result<Entry, ApiError> {
         let inner = self.inner.lock();
-        let objects = &inner.bucket(bucket.as_str())?.objects;
-        find(objects, bucket, name, generation)
+        let of = inner.bucket(bucket.as_str())?;
+        find(&of.objects, &of.noncurrent, bucket, name, generation)
+    }
+
+    /// A soft-deleted version.
+    pub(crate) fn look_soft_deleted(
+        &self,
+        bucket: &BucketName,
+        name: &ObjectName,
+        generation: u64,
+    ) -> Result<Entry, ApiError> {
+        self.transact(bucket, |tx| tx.soft_deleted(name, generation))
     }
 
     pub(crate) fn list(&self, bucket: &BucketName, query: &ListQuery) -> Result<Page, ApiError> {
-        let inner = self.inner.lock();
-        let bucket = inner.bucket(bucket.as_str())?;
-        let view = View {
-            objects: &bucket.objects,
-            folders: bucket.folders.as_ref(),
-        };
-        Ok(listing::page(&view, query))
+        self.transact(bucket, |tx| {
+            let view = match query.of() {
+                Versions::Live => View {
+                    live: Some(tx.objects),
+                    former: None,
+                    folders: tx.folders.as_deref(),
+                },
+                Versions::All => View {
+                    live: Some(tx.objects),
+                    former: Some(tx.noncurrent),
+                    folders: tx.folders.as_deref(),
+                },
+                Versions::SoftDeleted => View {
+                    live: None,
+                    former: Some(tx.soft_deleted),
+                    folders: None,
+                },
+            };
+            Ok(listing::page(&view, query))
+        })
     }
 
     /// Runs `work` with the bucket to itself. What it does to the maps is visible to others all at once.
@@ -226,9 +306,13 @@ impl Store {
                 .buckets
                 .get_mut(bucket)
                 .ok_or_else(ApiError::bucket_not_found)?;
+            let over = entry.soft_deleted.expire(now);
+            replaced.extend(over.into_iter().map(|entry| entry.object));
             work(&mut Transaction {
                 bucket,
-                retention: entry.info.settings.retention,
+                info: &entry.info,
+                noncurrent: &mut entry.noncurrent,
+                soft_deleted: &mut entry.soft_deleted,
                 objects: &mut entry.objects,
                 folders: entry.folders.as_mut(),
                 renames: &mut entry.renames,
@@ -261,6 +345,10 @@ fn check_settings(hierarchical: bool, settings: &BucketSettings) -> Result<(), A
         let message = "A bucket with a hierarchical namespace needs uniform bucket-level access.";
         return Err(ApiError::invalid(message));
     }
+    if hierarchical && settings.versioning {
+        let message = "A bucket with a hierarchical namespace cannot have versioning.";
+        return Err(ApiError::invalid(message));
+    }
     Ok(())
 }
 
@@ -273,22 +361,27 @@ fn next_generation(last: &mut u64, now: Duration) -> u64 {
 
 fn find(
     objects: &Objects,
+    noncurrent: &History,
     bucket: &BucketName,
     name: &ObjectName,
     generation: Option<u64>,
-) -> Result<Arc<Object>, ApiError> {
+) -> Result<Entry, ApiError> {
     let live = objects
         .get(name)
         .filter(|object| generation.is_none_or(|wanted| wanted == object.generation));
     live.cloned()
+        .map(Entry::live)
+        .or_else(|| noncurrent.find(name, generation?).cloned())
         .ok_or_else(|| ApiError::object_not_found(bucket, name))
 }
 
 /// One bucket under the lock.
 pub(crate) struct Transaction<'a> {
     bucket: &'a BucketName,
-    retention: Option<Duration>,
+    info: &'a BucketInfo,
     objects: &'a mut Objects,
+    noncurrent: &'a mut History,
+    soft_deleted: &'a mut History,
     folders: Option<&'a mut Folders>,
     renames: &'a mut Renames,
     limiter: Option<&'a mut Limiter>,
@@ -304,7 +397,24 @@ impl Transaction<'_> {
         name: &ObjectName,
         generation: Option<u64>,
     ) -> Result<Arc<Object>, ApiError> {
-        find(self.objects, self.bucket, name, generation)
+        Ok(self.look(name, generation)?.object)
+    }
+
+    pub(crate) fn look(
+        &self,
+        name: &ObjectName,
+        generation: Option<u64>,
+    ) -> Result<Entry, ApiError> {
+        find(self.objects, self.noncurrent, self.bucket, name, generation)
+    }
+
+    pub(crate) fn soft_deleted(
+        &self,
+        name: &ObjectName,
+        generation: u64,
+    ) -> Result<Entry, ApiError> {
+        let found = self.soft_deleted.find(name, generation).cloned();
+        found.ok_or_else(|| ApiError::object_not_found(self.bucket, name))
     }
 
     /// The version that preconditions are held against.
@@ -316,9 +426,14 @@ impl Transaction<'_> {
     /// Refuses to end the live version of a name, if there is one, while a hold or the retention policy keeps it.
     pub(crate) fn check_free(&self, name: &ObjectName) -> Result<(), ApiError> {
         match self.objects.get(name) {
-            Some(live) => hold::check_free(live, self.retention, self.now),
+            Some(live) => self.check_version_free(live),
             None => Ok(()),
         }
+    }
+
+    /// Refuses to end a version while a hold or the retention policy keeps it.
+    pub(crate) fn check_version_free(&self, version: &Object) -> Result<(), ApiError> {
+        hold::check_free(version, self.info.settings.retention, self.now)
     }
 
     /// Refuses a name that this bucket's namespace has no place for.
@@ -341,6 +456,11 @@ impl Transaction<'_> {
 
     /// Makes `draft` the live version under a new generation.
     pub(crate) fn put(&mut self, name: &ObjectName, draft: Draft) -> Arc<Object> {
+        let mut attributes = draft.attributes;
+        let class = &self.info.storage_class;
+        attributes
+            .storage_class
+            .get_or_insert_with(|| class.clone());
         let object = Arc::new(Object {
             bucket: self.bucket.clone(),
             name: name.clone(),
@@ -350,36 +470,89 @@ impl Transaction<'_> {
             updated: self.now,
             retained_from: self.now,
             content: draft.content,
-            attributes: draft.attributes,
+            attributes,
         });
+        self.remove(name);
         self.set(Arc::clone(&object));
         object
     }
 
-    /// Makes a version with other attributes and the next metageneration live.
-    pub(crate) fn amend(&mut self, live: &Object, attributes: Attributes) -> Arc<Object> {
-        let released = live.attributes.holds.event_based && !attributes.holds.event_based;
+    /// Gives a version other attributes and the next metageneration.
+    pub(crate) fn amend(&mut self, version: &Entry, attributes: Attributes) -> Entry {
+        let old = &version.object;
+        let released = old.attributes.holds.event_based && !attributes.holds.event_based;
         let object = Arc::new(Object {
             retained_from: if released {
                 self.now
             } else {
-                live.retained_from
+                old.retained_from
             },
-            metageneration: live.metageneration + 1,
-            updated: self.now.max(live.updated + Duration::from_millis(1)),
+            metageneration: old.metageneration + 1,
+            updated: self.now.max(old.updated + Duration::from_millis(1)),
             attributes,
-            ..live.clone()
+            ..Object::clone(old)
         });
-        self.set(Arc::clone(&object));
-        object
+        let amended = Entry {
+            object,
+            standing: version.standing,
+        };
+        self.file(amended.clone());
+        amended
     }
 
+    /// Ends the live version of a name: versioning keeps it, else it is destroyed.
     pub(crate) fn remove(&mut self, name: &ObjectName) {
-        self.displace(name);
+        let Some(object) = self.take_live(name) else {
+            return;
+        };
+        if self.info.settings.versioning {
+            let standing = Standing::Noncurrent { since: self.now };
+            self.file(Entry { object, standing });
+        } else {
+            self.bury(object);
+        }
     }
 
-    fn displace(&mut self, name: &ObjectName) {
-        self.replaced.extend(self.objects.remove(name));
+    /// Ends a version for good, live or not: a soft delete policy still keeps it for a while.
+    pub(crate) fn destroy(&mut self, version: &Object) {
+        let live = self.objects.get(&version.name);
+        let object = if live.is_some_and(|live| live.generation == version.generation) {
+            self.take_live(&version.name)
+        } else {
+            let taken = self.noncurrent.take(&version.name, version.generation);
+            taken.map(|entry| entry.object)
+        };
+        if let Some(object) = object {
+            self.bury(object);
+        }
+    }
+
+    /// Makes a new live version of a soft-deleted one, which is none then.
+    pub(crate) fn restore(&mut self, buried: &Object) -> Arc<Object> {
+        let taken = self.soft_deleted.take(&buried.name, buried.generation);
+        self.replaced.extend(taken.map(|entry| entry.object));
+        let draft = Draft {
+            content: buried.content.clone(),
+            attributes: buried.attributes.clone(),
+        };
+        self.put(&buried.name, draft)
+    }
+
+    fn bury(&mut self, object: Arc<Object>) {
+        match self.info.settings.soft_delete {
+            Some(period) => self.file(Entry {
+                object,
+                standing: Standing::SoftDeleted {
+                    since: self.now,
+                    until: self.now.saturating_add(period),
+                },
+            }),
+            None => self.replaced.push(object),
+        }
+    }
+
+    fn take_live(&mut self, name: &ObjectName) -> Option<Arc<Object>> {
+        self.objects.remove(name)
     }
 
     /// Makes a version live, in folders that come to be with it.
@@ -388,7 +561,19 @@ impl Transaction<'_> {
             let above = FolderName::above(&object.name);
             above.iter().flatten().for_each(|folder| self.house(folder));
         }
-        self.replaced
-            .extend(self.objects.insert(object.name.clone(), object));
+        self.file(Entry::live(object));
+    }
+
+    /// Puts a version where its standing has it, in the place of one of its generation.
+    fn file(&mut self, entry: Entry) {
+        let replaced = match entry.standing {
+            Standing::Live => {
+                let name = entry.object.name.clone();
+                self.objects.insert(name, entry.object)
+            }
+            Standing::Noncurrent { .. } => self.noncurrent.put(entry).map(|entry| entry.object),
+            Standing::SoftDeleted { .. } => self.soft_deleted.put(entry).map(|entry| entry.object),
+        };
+        self.replaced.extend(replaced);
     }
 }

@@ -107,6 +107,7 @@ fn act(admin: &Admin, parts: &Parts, body: &[u8]) -> Result<Value, ApiError> {
     match (parts.method.as_str(), segments.as_slice()) {
         ("POST", ["tokens"]) => Ok(mint(admin, parse(body)?)),
         ("GET", ["counters"]) => Ok(json!(admin.counters())),
+        ("GET", ["buckets", bucket, "usage"]) => Ok(json!(told(admin.usage(bucket))?)),
         (_, ["service_accounts" | "logins" | "metadata", ..]) => {
             identities::act(admin, parts, &segments, body)
         }

@@ -22,6 +22,6 @@ fn amend(call: &Call, amendment: Amendment<'_>) -> Outcome {
     let generation = call.query.number("generation")?;
     let conditions = Preconditions::target(&call.query)?;
     let store = &call.state.store;
-    let object = store.amend(&bucket, &name, generation, conditions, amendment)?;
-    call.object_json(&object)
+    let version = store.amend(&bucket, &name, generation, conditions, amendment)?;
+    call.entry_json(&version)
 }

@@ -11,7 +11,8 @@ use crate::config::BucketSettings;
 use crate::error::{ApiError, Kind};
 use crate::inbound::Inbound;
 use crate::name::BucketName;
-use crate::object::parse_resource;
+use crate::object::{check_class, parse_resource};
+use crate::precondition::Preconditions;
 use crate::resource;
 use crate::role::{Permission, Role};
 use crate::store::NewBucket;
@@ -72,15 +73,22 @@ fn flag(resource: &Map<String, Value>, path: &[&str], usual: bool) -> Result<boo
 
 /// The bucket that a resource asks for. Uniform access is on unless it is turned off.
 fn new_bucket(name: BucketName, resource: &Map<String, Value>) -> Result<NewBucket, ApiError> {
+    let class = resource.get("storageClass").and_then(Value::as_str);
+    let class = class.unwrap_or("STANDARD");
+    check_class(class)?;
     Ok(NewBucket {
         name,
         hierarchical: flag(resource, &["hierarchicalNamespace", "enabled"], false)?,
-        settings: settings(resource)?,
+        storage_class: class.to_owned(),
+        settings: settings(resource, &BucketSettings::default())?,
     })
 }
 
-fn settings(resource: &Map<String, Value>) -> Result<BucketSettings, ApiError> {
-    let usual = BucketSettings::default();
+/// The settings that a resource asks for, and for what it does not name the `usual` ones.
+fn settings(
+    resource: &Map<String, Value>,
+    usual: &BucketSettings,
+) -> Result<BucketSettings, ApiError> {
     Ok(BucketSettings {
         uniform_access: flag(
             resource,
@@ -92,25 +100,63 @@ fn settings(resource: &Map<String, Value>) -> Result<BucketSettings, ApiError> {
             &["billing", "requesterPays"],
             usual.requester_pays,
         )?,
-        retention: retention(resource.get("retentionPolicy"))?,
+        versioning: flag(resource, &["versioning", "enabled"], usual.versioning)?,
+        retention: match resource.get("retentionPolicy") {
+            None => usual.retention,
+            Some(Value::Null) => None,
+            Some(policy) => retention(policy)?,
+        },
+        soft_delete: match resource.get("softDeletePolicy") {
+            None => usual.soft_delete,
+            Some(Value::Null) => None,
+            Some(policy) => soft_delete(policy)?,
+        },
     })
 }
 
-/// The period of a retention policy: whole seconds, in a string as Google prints them, or a number.
-fn retention(policy: Option<&Value>) -> Result<Option<Duration>, ApiError> {
-    let Some(policy) = policy.filter(|policy| !policy.is_null()) else {
-        return Ok(None);
-    };
-    let seconds = match policy.get("retentionPeriod") {
-        Some(Value::String(text)) => text.parse().ok(),
-        Some(number) => number.as_u64(),
-        None => None,
-    };
+/// Whole seconds, in a string as Google prints them, or a number.
+fn seconds(policy: &Value, key: &str) -> Option<u64> {
+    match policy.get(key)? {
+        Value::String(text) => text.parse().ok(),
+        number => number.as_u64(),
+    }
+}
+
+/// The period of a retention policy.
+fn retention(policy: &Value) -> Result<Option<Duration>, ApiError> {
+    let seconds = seconds(policy, "retentionPeriod");
     let sane = seconds.filter(|seconds| (1..=MAX_RETENTION).contains(seconds));
     sane.map(|seconds| Some(Duration::from_secs(seconds)))
         .ok_or_else(|| {
             ApiError::invalid("Invalid value for retentionPolicy.retentionPeriod: 1 to 3155760000 seconds are wanted")
         })
+}
+
+/// The period of a soft delete policy, from seven to ninety days; zero turns it off.
+fn soft_delete(policy: &Value) -> Result<Option<Duration>, ApiError> {
+    const DAY: u64 = 24 * 3600;
+    match seconds(policy, "retentionDurationSeconds") {
+        Some(0) => Ok(None),
+        Some(seconds) if (7 * DAY..=90 * DAY).contains(&seconds) => {
+            Ok(Some(Duration::from_secs(seconds)))
+        }
+        _ => Err(ApiError::invalid(
+            "Invalid value for softDeletePolicy.retentionDurationSeconds: 0, or 604800 to 7776000 seconds are wanted",
+        )),
+    }
+}
+
+/// `buckets.patch`, as far as a bucket has settings here.
+pub(crate) async fn patch(call: &Call, inbound: &mut Inbound) -> Outcome {
+    let body = parse_resource(&inbound.collect_small().await?)?;
+    let bucket = call.bucket(Permission::BucketUpdate)?;
+    let conditions = Preconditions::target(&call.query)?;
+    let patched = call.state.store.set_bucket(bucket.as_str(), |info| {
+        conditions.check_write(info.version())?;
+        settings(&body, &info.settings)
+    });
+    let patched = patched?;
+    call.json(&resource::bucket(&patched, &call.host))
 }
 
 /// Anybody who is known, but for the node, may create a bucket and administers it then.

@@ -10,8 +10,21 @@ use crate::precondition::Preconditions;
 use crate::role::Permission;
 
 pub(crate) fn get(call: &Call) -> Outcome {
-    let object = find(call, Preconditions::target(&call.query)?)?;
-    call.object_json(&object)
+    let conditions = Preconditions::target(&call.query)?;
+    let (bucket, name) = call.object(Permission::Get)?;
+    let store = &call.state.store;
+    let entry = match call.query.number("generation")? {
+        Some(generation) if call.query.flag("softDeleted") => {
+            store.look_soft_deleted(&bucket, &name, generation)?
+        }
+        None if call.query.flag("softDeleted") => {
+            let message = "A soft-deleted object is asked for by its generation.";
+            return Err(ApiError::invalid(message).into());
+        }
+        generation => store.look(&bucket, &name, generation)?,
+    };
+    conditions.check_read(entry.object.version())?;
+    call.entry_json(&entry)
 }
 
 pub(crate) fn media(call: &Call) -> Outcome {

@@ -26,7 +26,7 @@ pub(crate) fn list(call: &Call) -> Outcome {
     let resources = page
         .items
         .iter()
-        .map(|object| ObjectResource::new(object, &call.host, retention));
+        .map(|entry| ObjectResource::of(entry, &call.host, retention));
     call.json(&ObjectList {
         kind: "storage#objects",
         next_page_token: page.next_page_token,

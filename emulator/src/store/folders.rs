@@ -9,7 +9,6 @@ use std::sync::Arc;
 use super::{Store, Transaction};
 use crate::error::{ApiError, Kind};
 use crate::hierarchy::{self, Folder, FolderPage, FolderQuery, Folders, Rename};
-use crate::hold;
 use crate::name::{BucketName, FolderName, ObjectName};
 use crate::object::Object;
 use crate::precondition::{Preconditions, Version};
@@ -134,7 +133,7 @@ impl Store {
             )?;
             let objects = tx.objects_below(source);
             for object in &objects {
-                hold::check_free(object, tx.retention, tx.now)?;
+                tx.check_version_free(object)?;
             }
             let objects = renamed(
                 &objects,
@@ -148,7 +147,7 @@ impl Store {
                 tx.set_folder(folder.moved(name, tx.now));
             }
             for (object, name) in objects {
-                tx.displace(&object.name);
+                tx.take_live(&object.name);
                 let moved = Object {
                     name,
                     ..Object::clone(&object)

@@ -27,3 +27,4 @@ mod roles;
 mod settings;
 mod sts;
 mod uploads;
+mod versions;
