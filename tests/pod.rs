@@ -11,7 +11,7 @@ use nix::errno::Errno;
 use nix::sys::signal::Signal;
 use tokio::time::timeout;
 
-use crate::kit::{LIMIT, World, blocking, can_mount, in_network_namespace};
+use crate::kit::{LIMIT, World, blocking, can_mount, in_network_namespace, run};
 use crate::node::{Container, Node, Published, Sidecar};
 use crate::reports::Projection;
 
@@ -612,6 +612,93 @@ async fn a_gcsfuse_that_fails_is_told_to_the_driver_and_leaves_nobody_waiting() 
     .await;
     let code = gcsmount_k8s_contract::status::code_of(&volume.error().unwrap());
     assert_eq!(code, gcsmount_k8s_contract::status::Code::InvalidArgument);
+    sidecar.signal(Signal::SIGTERM);
+    assert_eq!(
+        sidecar.ended(Duration::from_secs(10)).await,
+        Some(0),
+        "{}",
+        sidecar.log()
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_idle_sidecar_ends_at_once_and_one_whose_files_stay_open_at_its_limit() {
+    if !can_mount() {
+        return;
+    }
+    let (world, node, mut idle) = scene(true).await;
+    let volume = node.publish("data", A, &[]);
+    use_it(&volume, "file").await;
+    idle.signal(Signal::SIGTERM);
+    assert_eq!(
+        idle.ended(Duration::from_secs(2)).await,
+        Some(0),
+        "{}",
+        idle.log()
+    );
+    drop(volume);
+
+    let mut flags = flags(&world);
+    flags.extend(["--shutdown-timeout".into(), "1s".into()]);
+    let container = Container {
+        token: Some(world.path("token")),
+        native: true,
+        flags,
+    };
+    let mut busy = container.start(&node, &program());
+    let volume = node.publish("data", A, &[]);
+    use_it(&volume, "file").await;
+    let path = volume.path("file");
+    let held = blocking(move || fs::File::open(path).unwrap()).await;
+    busy.signal(Signal::SIGTERM);
+    assert_eq!(
+        busy.ended(Duration::from_secs(10)).await,
+        Some(0),
+        "{}",
+        busy.log()
+    );
+    assert!(
+        busy.log().contains("files are still open at the end"),
+        "{}",
+        busy.log()
+    );
+    blocking(move || drop(held)).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_pods_group_may_write() {
+    if !can_mount() {
+        return;
+    }
+    let (_world, node, mut sidecar) = scene(true).await;
+    let group = ["gid=4321", "file-mode=664", "dir-mode=775"];
+    let volume = node.publish("data", A, &group);
+    let file = volume.path("touched");
+    let as_member = |groups: &str| {
+        let words = [
+            "--reuid",
+            "1001",
+            "--regid",
+            "1001",
+            "--groups",
+            groups,
+            "--inh-caps=-all",
+            "touch",
+        ];
+        let mut all: Vec<std::ffi::OsString> = words.map(Into::into).to_vec();
+        all.push(file.clone().into());
+        run("setpriv", all)
+    };
+    // The directories above are the test's own.
+    let mut above = volume.target.clone();
+    while above.pop() && above.starts_with(std::env::temp_dir()) && above != std::env::temp_dir() {
+        let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+        fs::set_permissions(&above, open).unwrap();
+    }
+    let (stranger, said) = as_member("5555").await;
+    assert!(!stranger && said.contains("Permission denied"), "{said}");
+    let (member, said) = as_member("4321").await;
+    assert!(member, "{said}");
     sidecar.signal(Signal::SIGTERM);
     assert_eq!(
         sidecar.ended(Duration::from_secs(10)).await,
