@@ -13,6 +13,7 @@ mod emulator;
 mod faults;
 mod folders;
 mod identity;
+mod independent;
 mod limits;
 mod lost;
 mod network;
