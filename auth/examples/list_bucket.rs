@@ -1,18 +1,26 @@
 //! The broker alone: lists a bucket with the identity of a projected token, and with no file system,
-//! no storage client and no metadata server in it. Against the emulator of this project:
+//! no storage client, no library of Google's and no metadata server in it.
+//!
+//! To run it against the emulator of this project, from the root of the workspace:
 //!
 //! ```sh
-//! gcsmount emulator --listen 127.0.0.1:9000 --bucket demo
-//! list_bucket demo TOKEN_FILE http://127.0.0.1:9000 http://127.0.0.1:9000
+//! cargo run -- emulator --bucket demo &        # on http://127.0.0.1:9000; `kill %1` stops it
+//! E=http://127.0.0.1:9000
+//! curl -s $E/_emulator/tokens -d '{"namespace": "ns", "service_account": "sa"}' |
+//!     sed 's/.*"token": *"\([^"]*\)".*/\1/' > /tmp/subject-token
+//! cargo run -p gcsmount-auth --example list_bucket -- demo /tmp/subject-token $E $E
 //! ```
+//!
+//! In a pod of GKE the first two arguments are enough.
 
 use std::error::Error;
+use std::process::ExitCode;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use gcsmount_auth::{Broker, BrokerConfig, Endpoint, FileSource};
-use google_cloud_auth::credentials::{CacheableResource, Credentials, EntityTag};
-use http::{Extensions, HeaderMap, Request, StatusCode};
+use gcsmount_auth::http::header::AUTHORIZATION;
+use gcsmount_auth::http::{Request, StatusCode};
+use gcsmount_auth::{AccessToken, Broker, BrokerConfig, Endpoint, FileSource};
 use http_body_util::{BodyExt, Empty};
 use hyper_rustls::{ConfigBuilderExt, HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::Client;
@@ -22,7 +30,17 @@ use hyper_util::rt::TokioExecutor;
 type Http = Client<HttpsConnector<HttpConnector>, Empty<Bytes>>;
 
 #[tokio::main(flavor = "current_thread")]
-async fn main() -> Result<(), Box<dyn Error>> {
+async fn main() -> ExitCode {
+    match run().await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn run() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let [bucket, token_file, rest @ ..] = arguments.as_slice() else {
         return Err("usage: list_bucket BUCKET TOKEN_FILE [STS_URL [STORAGE_URL]]".into());
@@ -38,9 +56,10 @@ async fn main() -> Result<(), Box<dyn Error>> {
 
     let broker = Broker::spawn(config)?;
     let url = format!("{storage}/storage/v1/b/{bucket}/o?fields=items(name,size)");
-    let listing = get(&http()?, &broker.credentials(), &url).await?;
+    let listing = get(&http()?, &broker, &url).await?;
     println!("{}", String::from_utf8_lossy(&listing));
-    eprintln!("listed as {:?}", broker.status().identity);
+    let principal = broker.status().identity.principal;
+    eprintln!("listed as {}", principal.unwrap_or_default());
     Ok(())
 }
 
@@ -57,39 +76,25 @@ fn http() -> Result<Http, Box<dyn Error>> {
     Ok(Client::builder(TokioExecutor::new()).build(connector))
 }
 
-/// Asks once, and once more with another token should this one be rejected.
-async fn get(http: &Http, credentials: &Credentials, url: &str) -> Result<Bytes, Box<dyn Error>> {
-    let (tag, headers) = headers(credentials, Extensions::new()).await?;
-    let (status, body) = send(http, url, headers).await?;
+/// Asks once, and once more with another token should the first be rejected.
+async fn get(http: &Http, broker: &Broker, url: &str) -> Result<Bytes, Box<dyn Error>> {
+    let token = broker.token().await?;
+    let (status, body) = send(http, url, &token).await?;
     if status != StatusCode::UNAUTHORIZED {
         return told(status, body);
     }
-    let mut rejected = Extensions::new();
-    rejected.insert(tag);
-    rejected.insert(status);
-    let (_, headers) = self::headers(credentials, rejected).await?;
-    let (status, body) = send(http, url, headers).await?;
+    let other = broker.replacement(token.tag()).await?;
+    let (status, body) = send(http, url, &other).await?;
     told(status, body)
-}
-
-async fn headers(
-    credentials: &Credentials,
-    extensions: Extensions,
-) -> Result<(EntityTag, HeaderMap), Box<dyn Error>> {
-    match credentials.headers(extensions).await? {
-        CacheableResource::New { entity_tag, data } => Ok((entity_tag, data)),
-        CacheableResource::NotModified => Err("no tag was given that could be right".into()),
-    }
 }
 
 async fn send(
     http: &Http,
     url: &str,
-    headers: HeaderMap,
+    token: &AccessToken,
 ) -> Result<(StatusCode, Bytes), Box<dyn Error>> {
-    let mut request = Request::get(url).body(Empty::new())?;
-    request.headers_mut().extend(headers);
-    let response = http.request(request).await?;
+    let request = Request::get(url).header(AUTHORIZATION, token.header());
+    let response = http.request(request.body(Empty::new())?).await?;
     let status = response.status();
     Ok((status, response.into_body().collect().await?.to_bytes()))
 }

@@ -1,12 +1,26 @@
 //! A token socket for a stock gcsfuse (`--token-url unix:///PATH`): serves the identity of a
 //! projected token until its input ends.
 //!
+//! To run it against the emulator of this project, from the root of the workspace:
+//!
 //! ```sh
-//! serve_tokens /run/token.sock TOKEN_FILE [STS_URL] &
-//! curl --unix-socket /run/token.sock http://unix/
+//! cargo run -- emulator --bucket demo &        # on http://127.0.0.1:9000; `kill %1` stops it
+//! E=http://127.0.0.1:9000
+//! curl -s $E/_emulator/tokens -d '{"namespace": "ns", "service_account": "sa"}' |
+//!     sed 's/.*"token": *"\([^"]*\)".*/\1/' > /tmp/subject-token
+//! cargo run -p gcsmount-auth --example serve_tokens -- /tmp/token.sock /tmp/subject-token $E
 //! ```
+//!
+//! and in another terminal, until Ctrl-D in the first:
+//!
+//! ```sh
+//! curl --unix-socket /tmp/token.sock http://unix/
+//! ```
+//!
+//! In a pod of GKE the first two arguments are enough.
 
 use std::error::Error;
+use std::process::ExitCode;
 use std::sync::Arc;
 
 use gcsmount_auth::{
@@ -15,7 +29,17 @@ use gcsmount_auth::{
 use tokio::io::AsyncReadExt;
 
 #[tokio::main(flavor = "current_thread")]
-async fn main() -> Result<(), Box<dyn Error>> {
+async fn main() -> ExitCode {
+    match run().await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn run() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let [path, token_file, rest @ ..] = arguments.as_slice() else {
         return Err("usage: serve_tokens SOCKET TOKEN_FILE [STS_URL]".into());
@@ -32,7 +56,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     );
     let mut nothing = Vec::new();
     tokio::io::stdin().read_to_end(&mut nothing).await?;
-    println!("{:?}", socket.status());
+    println!("tokens were asked for {} times", socket.status().answered);
     socket.stop().await;
     Ok(())
 }

@@ -17,19 +17,58 @@
 //! name when an exchange or a source is made (HTTP, also over TLS, and SOCKS 5); unix sockets, this
 //! machine and metadata servers never are. No connection is kept between two exchanges.
 //!
+//! # From another crate
+//!
+//! The crate is in no registry: name its directory, or the repository and a commit of it. It needs no
+//! other crate of the workspace, runs on tokio, and serves any program that asks Google Cloud for
+//! something.
+//!
+//! ```toml
+//! [dependencies]
+//! gcsmount-auth = { path = "../gcsmount/auth" } # or { git = "URL OF THE REPOSITORY", rev = "COMMIT" }
+//! tokio = { version = "1", features = ["macros", "rt-multi-thread"] }
+//! ```
+//!
+//! A token, the header that carries it, and what to do with a token that a service answers with 401:
+//!
 //! ```no_run
-//! # async fn example() -> Result<(), gcsmount_auth::Error> {
+//! # async fn send(_: gcsmount_auth::http::Request<()>) -> u16 { 200 }
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! use std::sync::Arc;
 //!
-//! use gcsmount_auth::{Broker, BrokerConfig, FileSource};
+//! use gcsmount_auth::http::{Request, header::AUTHORIZATION};
+//! use gcsmount_auth::{AccessToken, Broker, BrokerConfig, FileSource};
 //!
 //! let source = FileSource::new("/var/run/secrets/tokens/gcs/token");
-//! let broker = Broker::spawn(BrokerConfig::new(Arc::new(source)))?;
-//! broker.token().await?;
-//! println!("{:?}", broker.status());
-//! let credentials = broker.credentials(); // for `Storage::builder().with_credentials(..)`
-//! # drop(credentials);
+//! let broker = Broker::spawn(BrokerConfig::new(Arc::new(source)))?; // ends with its last clone
+//!
+//! let request = |token: &AccessToken| {
+//!     let url = "https://storage.googleapis.com/storage/v1/b/my-bucket/o";
+//!     Request::get(url).header(AUTHORIZATION, token.header()).body(())
+//! };
+//! let token = broker.token().await?; // at once, while one is valid: ask for each request
+//! if send(request(&token)?).await == 401 {
+//!     // One exchange, however many requests tell of the same token.
+//!     let other = broker.replacement(token.tag()).await?;
+//!     send(request(&other)?).await;
+//! }
 //! # Ok(())
+//! # }
+//! ```
+//!
+//! [`Broker::reject`] tells of a 401 without waiting, [`AccessToken::expose`] is the token without the
+//! header, and [`Broker::status`] says who the tokens stand for and how the last exchange went. An
+//! [`Error`] has a [`Kind`] to act on and one sentence for an operator.
+//!
+//! Google's own client libraries take the broker as [`Credentials`]. Their types that are in this
+//! crate's interface are re-exported, and so is [`http`], so that their versions cannot differ:
+//!
+//! ```no_run
+//! # fn example(broker: gcsmount_auth::Broker) {
+//! let credentials: gcsmount_auth::Credentials = broker.credentials();
+//! // Storage::builder().with_credentials(credentials).build().await?
+//! # drop(credentials);
 //! # }
 //! ```
 //!
@@ -50,6 +89,11 @@
 //! # Ok(())
 //! # }
 //! ```
+//!
+//! More examples: a token that the program hands in ([`Pushed`]), with a socket as a CSI driver has
+//! one; impersonation and a boundary ([`Steps`]); many identities ([`Identities`]) and many on one
+//! socket ([`Routes`]); Google's protocol for headers ([`provider`]). `examples/` holds two whole
+//! programs.
 
 pub mod application_default;
 pub mod audience;

@@ -24,6 +24,28 @@ pub use server::SocketStatus;
 use server::{Counters, Server};
 
 /// Which broker answers which path of a URL.
+///
+/// ```no_run
+/// # async fn example() -> Result<(), gcsmount_auth::Error> {
+/// use std::collections::BTreeMap;
+/// use std::sync::Arc;
+///
+/// use gcsmount_auth::{Broker, BrokerConfig, FileSource, Routes, SocketConfig, TokenSocket};
+///
+/// let mut routes = BTreeMap::new();
+/// for volume in ["/volume-1", "/volume-2"] {
+///     let source = FileSource::new(format!("/tokens{volume}"));
+///     let broker = Broker::spawn(BrokerConfig::new(Arc::new(source)))?;
+///     routes.insert(volume.to_owned(), broker);
+/// }
+/// let config = SocketConfig::new("/run/gcsmount/token.sock", Routes::ByPath(routes));
+/// // `curl --unix-socket /run/gcsmount/token.sock http://unix/volume-1`, or
+/// // `--token-url unix:///run/gcsmount/token.sock#/volume-1`
+/// let socket = TokenSocket::bind(config).await?;
+/// # drop(socket);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 pub enum Routes {
     /// One identity, whatever the path.

@@ -70,6 +70,36 @@ impl fmt::Debug for Key {
 }
 
 /// The brokers of a process, one an identity. Clones share them.
+///
+/// ```no_run
+/// # fn example() -> Result<(), gcsmount_auth::Error> {
+/// use std::sync::Arc;
+///
+/// use gcsmount_auth::broker::Key;
+/// use gcsmount_auth::{
+///     BrokerConfig, CredentialFile, CredentialFileConfig, FileSource, Identities,
+/// };
+///
+/// let identities = Identities::new(1000);
+/// let projected = |path| BrokerConfig::new(Arc::new(FileSource::new(path)));
+/// let one = identities.broker(&projected("/volume-1/token"))?;
+/// let same = identities.broker(&projected("/volume-1/token"))?; // shares the token of the first
+/// assert_eq!(identities.len(), 1);
+///
+/// // Another way to a token, under a name of the caller's.
+/// let file = CredentialFileConfig::new("/etc/gcsmount/key.json");
+/// let tuning = file.tuning();
+/// let other = identities.get_or_start(Key::named("key.json"), tuning, || {
+///     Ok(Arc::new(CredentialFile::new(file)))
+/// })?;
+/// assert_eq!(identities.len(), 2);
+///
+/// drop((one, same)); // the last holder of an identity ends its broker
+/// assert_eq!(identities.len(), 1);
+/// # drop(other);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 pub struct Identities(Arc<Table>);
 

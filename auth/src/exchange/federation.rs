@@ -131,8 +131,8 @@ impl Federation {
         }
         Claims::of(subject).map_err(|malformed| {
             let message = format!(
-                "the subject token at {} is not a JWT: it {}; is it half written, or another \
-                 thing than the token of a service account? name that, for example with --token-file",
+                "the subject token at {} is not a JWT: it {}; is it half written? else name the \
+                 token of a service account there, for example with --token-file",
                 self.source.describe(),
                 malformed.explain()
             );

@@ -10,17 +10,24 @@ use crate::sts::Endpoint;
 
 /// The steps that each token of an exchange goes through before it is handed out. A step runs anew
 /// with each exchange, so what the exchange notices by itself (a renewed file, a rejected token) it
-/// goes on noticing.
+/// goes on noticing. A workload identity has its steps in the [`BrokerConfig`](crate::BrokerConfig);
+/// any other exchange gets them here:
 ///
 /// ```no_run
 /// # fn example() -> Result<(), gcsmount_auth::Error> {
 /// use std::sync::Arc;
 ///
-/// use gcsmount_auth::{Broker, CredentialFile, CredentialFileConfig, Impersonate, Steps, Universe};
+/// use gcsmount_auth::boundary::Access;
+/// use gcsmount_auth::{
+///     Boundary, Broker, CredentialFile, CredentialFileConfig, Impersonate, Steps, Universe,
+/// };
 ///
 /// let api = Universe::default().iam_credentials();
+/// let boundary = Boundary::around("my-bucket", "incoming/", Access::Write)?
+///     .and("another-bucket", "", Access::Read)?;
 /// let steps = Steps {
 ///     impersonate: Some(Impersonate::account("reader@p.iam.gserviceaccount.com", &api)?),
+///     boundary: Some(boundary),
 ///     ..Steps::default()
 /// };
 /// let file = CredentialFileConfig::new("/etc/gcsmount/key.json").before(&steps);

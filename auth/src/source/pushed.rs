@@ -16,6 +16,38 @@ use crate::secret::SubjectToken;
 
 /// The latest token that was pushed. Clones share it: a program that serves many volumes of one
 /// service account keeps one of these for all of them, and pushes whichever token it gets.
+///
+/// As a CSI driver would: `NodePublishVolume` brings a token of the pod's service account and its
+/// expiry, again before it ends where `requiresRepublish` is set, and what mounts the volume asks at a
+/// socket for access tokens.
+///
+/// ```no_run
+/// # async fn example() -> Result<(), gcsmount_auth::Error> {
+/// use std::sync::Arc;
+/// use std::time::{Duration, SystemTime};
+///
+/// use gcsmount_auth::secret::SubjectToken;
+/// use gcsmount_auth::{Broker, BrokerConfig, Pushed, Routes, SocketConfig, TokenSocket};
+///
+/// # let (token, expires_at) = ("a.b.c".to_owned(), SystemTime::now() + Duration::from_secs(3600));
+/// let pushed = Pushed::new("namespace/service-account"); // keep a clone to push to
+/// if let Some(token) = SubjectToken::new(token) {
+///     pushed.push(token, expires_at);
+/// }
+/// let broker = Broker::spawn(BrokerConfig::new(Arc::new(pushed.clone())))?;
+///
+/// let path = "/var/lib/driver/volume-1/token.sock";
+/// let socket = TokenSocket::bind(SocketConfig {
+///     uids: vec![1000, 0], // who mounts, and root
+///     mode: 0o666,         // who else connects is refused by its uid
+///     ..SocketConfig::new(path, Routes::Any(broker))
+/// })
+/// .await?;
+/// // NodeUnpublishVolume:
+/// socket.stop().await;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct Pushed(Arc<Slot>);
 
