@@ -104,14 +104,15 @@ impl Fs {
             None | Some("") => String::new(),
             Some(dir) => format!("{dir}/"),
         };
-        // Unique among the mounts of a bucket, so that two never use one name for different tails.
+        // Unique among the mounts of a bucket, so that two never use one name for different tails or parts.
         let mount = rand::random::<u64>();
         let workshop = WorkshopConfig {
             buffer_limit: config.buffer_limit,
             max_streams: config.max_streams,
             temp_dir: config.temp_dir.clone(),
             staging_limit: config.staging_limit,
-            tails: format!("{root_prefix}{}/{mount:016x}/", names::HIDDEN_DIR),
+            hidden: format!("{root_prefix}{}/{mount:016x}/", names::HIDDEN_DIR),
+            parts: config.parts,
             deadline: config.deadline,
         };
         Arc::new(Self {

@@ -22,4 +22,5 @@ mod version;
 
 pub use errno::{Error, Result};
 pub use fs::{Fs, FsConfig, Unsaved};
+pub use handle::writer::PartsConfig;
 pub use session::{MountOptions, MountPoint, Mounted, Unmounter};

@@ -3,6 +3,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::handle::writer::PartsConfig;
+
 /// Settings of one file system. [`FsConfig::default`] is what a mount without flags has.
 #[derive(Debug, Clone)]
 pub struct FsConfig {
@@ -27,6 +29,9 @@ pub struct FsConfig {
     pub buffer_limit: usize,
     /// The most files that stream to the store at one time; further ones are staged. 16 by default.
     pub max_streams: usize,
+    /// How large files go up in parts side by side, where the bucket lets parts be removed and memory allows it; `None`:
+    /// every file is one stream. On by default.
+    pub parts: Option<PartsConfig>,
     /// The longest that the kernel waits for an answer, and that one call of the store may take inside a longer
     /// operation (publication, rename of a directory): 130 s by default, which lets the store's own 120 s end and be
     /// resolved first. The caller then gets ETIMEDOUT.
@@ -50,6 +55,7 @@ impl Default for FsConfig {
             staging_limit: 16 << 30,
             buffer_limit: 8 << 20,
             max_streams: 16,
+            parts: Some(PartsConfig::default()),
             deadline: Duration::from_secs(130),
             known_names: 65_536,
             list_page: 5_000,

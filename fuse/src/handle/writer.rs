@@ -6,7 +6,7 @@
 //! race gets `ESTALE`, and the bucket keeps what it had.
 //!
 //! Small content is held in memory and published with one request. Larger content that is written in order streams to
-//! the store while it is written. What follows a publication is a *tail*: it goes to a hidden object, which a compose
+//! the store while it is written, a large one as parts side by side that a compose joins. What follows a publication is a *tail*: it goes to a hidden object, which a compose
 //! appends to the base, so an append costs its own bytes. Anything else is staged in a local file.
 //!
 //! The asynchronous lock around the state is the queue of operations on the file: it is held across calls of the store,
@@ -15,10 +15,12 @@
 
 mod content;
 mod memory;
+mod parts;
 mod place;
 mod publish;
 mod staged;
 mod stream;
+mod transfer;
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -37,8 +39,10 @@ use super::reader::{OpenObject, Reader, ReaderConfig};
 use crate::errno::{Error, Result};
 
 use content::{Content, State};
+use parts::Parts;
 use staged::StagingArea;
 
+pub use parts::PartsConfig;
 pub use place::Place;
 pub(crate) use publish::stale;
 
@@ -64,9 +68,11 @@ pub struct Workshop {
     /// How many such calls have ended.
     sent: AtomicU64,
     staging: Arc<StagingArea>,
-    /// Where tails go before they are composed: a name prefix ending with a slash.
-    tails: String,
-    next_tail: AtomicU64,
+    /// Where tails and parts go before they are composed: a name prefix ending with a slash.
+    hidden: String,
+    next_hidden: AtomicU64,
+    /// `None`: every large file is one stream.
+    parts: Option<Parts>,
     /// The longest that one small call of the store may take.
     deadline: Duration,
 }
@@ -82,8 +88,10 @@ pub struct WorkshopConfig {
     pub temp_dir: std::path::PathBuf,
     /// As [`crate::FsConfig::staging_limit`].
     pub staging_limit: u64,
-    /// Prefix of the names of tails, ending with a slash.
-    pub tails: String,
+    /// Prefix of the names of tails and parts, ending with a slash; no other mount's.
+    pub hidden: String,
+    /// As [`crate::FsConfig::parts`].
+    pub parts: Option<PartsConfig>,
     /// As [`crate::FsConfig::deadline`].
     pub deadline: Duration,
 }
@@ -107,8 +115,9 @@ impl Workshop {
             sending: AtomicUsize::new(0),
             sent: AtomicU64::new(0),
             staging: StagingArea::new(config.temp_dir, config.staging_limit),
-            tails: config.tails,
-            next_tail: AtomicU64::new(0),
+            hidden: config.hidden,
+            next_hidden: AtomicU64::new(0),
+            parts: config.parts.map(Parts::new),
             deadline: config.deadline,
         })
     }

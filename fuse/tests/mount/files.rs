@@ -22,19 +22,24 @@ fn a_file_is_in_the_bucket_when_close_returns() {
 }
 
 #[test]
-fn a_large_file_streams_and_reads_back() {
+fn a_large_file_goes_up_in_parts_or_as_a_stream_and_reads_back() {
     run(|| {
         let _calm = no_forks();
-        let mount = Mount::new();
         let content = pattern(40 << 20);
-        fs::write(mount.path("big"), &content).unwrap();
-        assert!(mount.bucket.store.bytes("big").unwrap() == content);
-        assert_eq!(mount.bucket.store.calls().of(Method::UploadFinish), 1);
-        assert!(fs::read(mount.path("big")).unwrap() == content);
-        let mut part = [0; 1000];
-        let file = File::open(mount.path("big")).unwrap();
-        file.read_exact_at(&mut part, 31_234_567).unwrap();
-        assert_eq!(part, content[31_234_567..][..1000]);
+        for in_parts in [true, false] {
+            let mount = Mount::with(|config| config.parts = config.parts.filter(|_| in_parts));
+            fs::write(mount.path("big"), &content).unwrap();
+            assert!(mount.bucket.store.bytes("big").unwrap() == content);
+            assert_eq!(mount.bucket.store.names(), ["big"]);
+            let calls = mount.bucket.store.calls();
+            assert_eq!(calls.of(Method::UploadFinish), u64::from(!in_parts));
+            assert_eq!(calls.of(Method::Compose), u64::from(in_parts));
+            assert!(fs::read(mount.path("big")).unwrap() == content);
+            let mut part = [0; 1000];
+            let file = File::open(mount.path("big")).unwrap();
+            file.read_exact_at(&mut part, 31_234_567).unwrap();
+            assert_eq!(part, content[31_234_567..][..1000]);
+        }
     });
 }
 

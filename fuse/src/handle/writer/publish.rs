@@ -7,13 +7,14 @@ use std::time::SystemTime;
 use bytes::Bytes;
 use futures_util::StreamExt;
 use futures_util::stream::BoxStream;
-use gcsmount_gcs::object::Attributes;
 use gcsmount_gcs::store::{ComposeSource, Preconditions, ReadRequest, Sources, WriteRequest};
 use gcsmount_gcs::{Generation, Kind, Object, ObjectName};
 use nix::errno::Errno;
 
 use super::content::{Content, State};
+use super::parts::hidden_request;
 use super::staged::Staged;
+use super::transfer::Transfer;
 use super::{PIECE, Workshop, overdue};
 use crate::errno::{Error, Result};
 use crate::metadata;
@@ -43,14 +44,13 @@ pub(crate) fn stale(error: gcsmount_gcs::Error) -> Error {
 impl Workshop {
     /// What is asked of the store to hold a tail until it is composed.
     pub(super) fn tail_request(&self) -> Result<WriteRequest> {
-        let number = self.next_tail.fetch_add(1, Ordering::Relaxed);
-        let name = ObjectName::parse(format!("{}tail-{number}", self.tails))
-            .map_err(|_| Error::of(Errno::ENAMETOOLONG))?;
-        Ok(WriteRequest {
-            name,
-            attributes: Attributes::default(),
-            preconditions: Preconditions::absent(),
-        })
+        hidden_request(&self.hidden("tail")).map_err(|_| Error::of(Errno::ENAMETOOLONG))
+    }
+
+    /// A name for an object of ours, which no other has, also of another mount.
+    pub(super) fn hidden(&self, what: &str) -> String {
+        let number = self.next_hidden.fetch_add(1, Ordering::Relaxed);
+        format!("{}{what}-{number}", self.hidden)
     }
 }
 
@@ -188,20 +188,26 @@ impl State {
 }
 
 async fn put_staged(
-    workshop: &Workshop,
+    workshop: &Arc<Workshop>,
     request: &WriteRequest,
     staged: &Staged,
 ) -> Result<Object> {
-    // Let go of after the upload.
-    let _turn = workshop.put_turn(staged.length).await?;
-    let mut upload = workshop.call(workshop.store.upload(request)).await?;
+    // The place is let go of after the upload.
+    let (_slot, memory) = workshop.put_turn(staged.length).await?;
+    let mut transfer = Transfer::of_size(workshop, request, staged.length, memory).await?;
     let mut at = 0;
     while at < staged.length {
-        let piece = staged.read(at, PIECE).await?;
+        let piece = match staged.read(at, PIECE).await {
+            Ok(piece) => piece,
+            Err(error) => {
+                transfer.cancel().await;
+                return Err(error);
+            }
+        };
         at += piece.len() as u64;
-        workshop.step(upload.write(piece)).await?;
+        transfer.write(piece).await?;
     }
-    Ok(workshop.step(upload.finish()).await?)
+    Ok(transfer.finish().await?)
 }
 
 /// Bytes of the base as they arrive.

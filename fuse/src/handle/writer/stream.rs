@@ -1,6 +1,7 @@
 //! Content that is on its way to the store while it is written.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use gcsmount_cache::Lease;
@@ -8,7 +9,9 @@ use gcsmount_gcs::store::WriteRequest;
 use gcsmount_gcs::{Object, ObjectName, Result};
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tokio::task::JoinHandle;
+use tokio::time::{Instant, timeout_at};
 
+use super::transfer::Transfer;
 use super::{PIECE, Workshop, overdue};
 
 /// Pieces that wait while the store is busy.
@@ -16,6 +19,9 @@ const QUEUE: usize = 2;
 /// Pieces whose memory an upload holds beside what the store says: those that wait, the one that is handed over, and
 /// one that a chunk of the store's has begun with.
 const ON_THE_WAY: usize = QUEUE + 2;
+/// How long what is written may gather before it is sent: a program that needs longer for what parts are worth is one
+/// that a single connection keeps up with, and memory is not for lying in.
+const GATHERING: Duration = Duration::from_secs(5);
 
 /// An upload under way.
 #[derive(Debug)]
@@ -40,6 +46,14 @@ enum Step {
     Finish,
 }
 
+impl Workshop {
+    /// Bytes that a stream holds: the store's, those on the way to it, and what is gathered.
+    pub(super) fn stream_memory(&self) -> usize {
+        let store = self.store.upload_memory();
+        store.saturating_add((ON_THE_WAY + 1) * PIECE)
+    }
+}
+
 impl Stream {
     /// Begins an upload; `None` where there are as many as there may be, or no memory for another.
     pub(super) fn begin(
@@ -48,12 +62,13 @@ impl Stream {
         request: WriteRequest,
     ) -> Option<Self> {
         let slot = workshop.streams.clone().try_acquire_owned().ok()?;
-        let held = workshop
-            .store
-            .upload_memory()
-            .saturating_add(ON_THE_WAY * PIECE);
-        let mut memory = workshop.lease(held.saturating_add(PIECE))?;
-        let claim = (slot, memory.split(held));
+        let held = workshop.stream_memory() - PIECE;
+        let mut memory = workshop.lease(workshop.stream_memory())?;
+        let claim = Claim {
+            _slot: slot,
+            memory: memory.split(held),
+            for_parts: workshop.lease_for_parts(&request),
+        };
         let (pieces, steps) = mpsc::channel(QUEUE);
         let name = request.name.clone();
         let task = workshop
@@ -149,23 +164,48 @@ impl Drop for Stream {
     }
 }
 
+/// What an upload may hold.
+struct Claim {
+    _slot: OwnedSemaphorePermit,
+    memory: Lease,
+    for_parts: Option<Lease>,
+}
+
 /// Runs one upload, for as long as it gets on. Without [`Step::Finish`] nothing becomes visible. What it may hold goes
 /// back when it holds nothing any more.
 async fn upload(
     workshop: Arc<Workshop>,
     request: WriteRequest,
     mut steps: mpsc::Receiver<Step>,
-    _claim: (OwnedSemaphorePermit, Lease),
+    claim: Claim,
 ) -> Result<Object> {
-    let mut upload = workshop.call(workshop.store.upload(&request)).await?;
-    while let Some(step) = steps.recv().await {
+    let Claim {
+        _slot,
+        memory,
+        for_parts,
+    } = claim;
+    let mut transfer = Transfer::begin(&workshop, request, memory, for_parts).await?;
+    let patience = Instant::now() + GATHERING;
+    loop {
+        let step = if transfer.is_gathering() {
+            match timeout_at(patience, steps.recv()).await {
+                Ok(step) => step,
+                Err(_) => {
+                    transfer.stop_gathering().await?;
+                    continue;
+                }
+            }
+        } else {
+            steps.recv().await
+        };
         match step {
-            Step::Bytes(bytes) => workshop.step(upload.write(bytes)).await?,
-            Step::Finish => return workshop.step(upload.finish()).await,
+            Some(Step::Bytes(bytes)) => transfer.write(bytes).await?,
+            Some(Step::Finish) => return transfer.finish().await,
+            None => break,
         }
     }
     let forgotten = async {
-        upload.cancel().await;
+        transfer.cancel().await;
         Ok(())
     };
     workshop.call(forgotten).await?;
