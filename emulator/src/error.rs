@@ -174,6 +174,24 @@ pub(crate) fn canonical(status: u16) -> &'static str {
     }
 }
 
+/// What the storage API says with a status when nothing more is known.
+pub(crate) fn usual_reason(code: u16) -> &'static str {
+    match code {
+        400 => "invalid",
+        401 => "authError",
+        403 => "forbidden",
+        404 => "notFound",
+        408 => "requestTimeout",
+        409 => "conflict",
+        410 => "gone",
+        412 => "conditionNotMet",
+        416 => "requestedRangeNotSatisfiable",
+        429 => "rateLimitExceeded",
+        500 => "internalError",
+        _ => "backendError",
+    }
+}
+
 /// 499, which GCS answers when an upload session is cancelled; it has no name in the HTTP registry.
 static CLIENT_CLOSED_REQUEST: std::sync::LazyLock<StatusCode> = std::sync::LazyLock::new(|| {
     StatusCode::from_u16(499).expect("499 lies in the range of status codes")
@@ -232,6 +250,19 @@ impl ApiError {
             Kind::ConditionNotMet,
             "At least one of the pre-conditions you specified did not hold.",
         )
+    }
+
+    /// What a fault rule says of a request to the storage API, with the reason that GCS usually gives.
+    pub(crate) fn scripted(code: u16) -> Self {
+        let reason = usual_reason(code).to_owned();
+        Self::scripted_with(code, reason)
+    }
+
+    /// As [`Self::scripted`], with a reason.
+    pub(crate) fn scripted_with(code: u16, reason: String) -> Self {
+        let status = StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        let kind = Kind::Scripted { status, reason };
+        Self::new(kind, "A fault rule answered this request.")
     }
 
     pub(crate) fn bad_credentials() -> Self {

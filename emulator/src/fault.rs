@@ -1,4 +1,7 @@
-//! Faults as data: rules that strike requests by method and object name.
+//! Faults as data: rules that strike requests by method and object name, and the instructions of retry tests, which
+//! are rules for the requests that name the test.
+
+pub(crate) mod retry_test;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -8,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::operation::Operation;
 use crate::pattern::Pattern;
+use retry_test::{Instruction, RetryTest};
 
 /// Which requests a fault strikes. Rules are tried in the order they were added; one that is used up is removed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -51,7 +55,8 @@ impl FaultRule {
 ///
 /// In JSON: `{"status": {"code": 503, "reason": "backendError", "retry_after": 1}}`, `"reset"`, `"lost_answer"`,
 /// `{"stall": {"ms": 500}}`, `{"stall_body": {"after": 1024, "ms": 500}}`, `{"truncate": {"after": 1024}}`,
-/// `{"slow_body": {"bytes_per_second": 1024}}`, `"wrong_checksum"`, `"empty_page"`, `"revoke_token"`.
+/// `{"slow_body": {"bytes_per_second": 1024}}`, `{"cut_answer": {"after": 1024}}`,
+/// `{"status_in_body": {"after": 1024, "code": 503}}`, `"wrong_checksum"`, `"empty_page"`, `"revoke_token"`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FaultAction {
@@ -89,6 +94,19 @@ pub enum FaultAction {
         /// Body bytes that pass first.
         after: u64,
     },
+    /// The request is carried out, then the connection drops inside the body of the answer, whatever the method.
+    CutAnswer {
+        /// Bytes of the answer's body that pass first.
+        after: u64,
+    },
+    /// An upload's request is refused in the middle of its body; a resumable session keeps what it persisted until then.
+    /// The body of any other request's reply is cut there.
+    StatusInBody {
+        /// Body bytes that pass first.
+        after: u64,
+        /// HTTP status.
+        code: u16,
+    },
     /// The body (the request's for uploads, else the reply's) passes at this rate, or at the rate of all bodies where
     /// that is lower.
     SlowBody {
@@ -124,12 +142,49 @@ mod millis {
     }
 }
 
+/// Which of the requests of its method an instruction is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Condition {
+    Any,
+    /// Uploads whose body takes the object to this size or beyond, from below.
+    Reaches(u64),
+    /// Requests that complete a resumable upload.
+    Completes,
+}
+
+/// The part of an object that the body of an upload's request carries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Span {
+    pub(crate) start: u64,
+    pub(crate) end: u64,
+    /// Whether it ends an upload of several requests.
+    pub(crate) completes: bool,
+}
+
+/// What rules look at of a request.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Target<'a> {
+    pub(crate) operation: Operation,
+    pub(crate) name: &'a str,
+    /// The retry test that it names.
+    pub(crate) test: Option<&'a str>,
+    /// Of uploads.
+    pub(crate) span: Option<Span>,
+}
+
 /// The rules in force.
 #[derive(Debug, Default)]
 pub(crate) struct Faults {
-    rules: Mutex<Vec<Armed>>,
+    rules: Mutex<Rules>,
     /// Spares requests the lock while there are no rules, which is nearly always.
     any: AtomicBool,
+}
+
+#[derive(Debug, Default)]
+struct Rules {
+    armed: Vec<Armed>,
+    /// The retry tests that exist, whether or not there are instructions left.
+    tests: Vec<String>,
 }
 
 #[derive(Debug)]
@@ -139,57 +194,169 @@ struct Armed {
     skip: u64,
     left: u64,
     action: FaultAction,
+    scripted: Option<Scripted>,
+}
+
+/// What makes a rule an instruction of a retry test.
+#[derive(Debug)]
+struct Scripted {
+    test: String,
+    method: String,
+    text: String,
+    condition: Condition,
 }
 
 impl Faults {
     pub(crate) fn add(&self, rule: FaultRule) {
-        let armed = Armed {
+        self.change(|rules| rules.armed.push(Armed::new(rule)));
+    }
+
+    pub(crate) fn clear(&self) {
+        self.change(|rules| *rules = Rules::default());
+    }
+
+    fn change<T>(&self, work: impl FnOnce(&mut Rules) -> T) -> T {
+        let mut rules = self.rules.lock();
+        let outcome = work(&mut rules);
+        self.any.store(!rules.armed.is_empty(), Ordering::Release);
+        outcome
+    }
+
+    /// Whether a rule asks for a name, which some requests keep in their body.
+    pub(crate) fn go_by_name(&self) -> bool {
+        let rules = || self.rules.lock();
+        self.any.load(Ordering::Acquire) && rules().armed.iter().any(|rule| rule.name.is_some())
+    }
+
+    /// The action for one request, if a rule strikes it.
+    pub(crate) fn strike(&self, target: Target<'_>) -> Option<FaultAction> {
+        if !self.any.load(Ordering::Acquire) {
+            return None;
+        }
+        self.change(|rules| {
+            let mut later = false;
+            let struck = rules
+                .armed
+                .iter_mut()
+                .find_map(|rule| rule.strike(target, &mut later));
+            rules.armed.retain(|rule| rule.left > 0);
+            struck
+        })
+    }
+
+    /// Adds a test, unless there are `most` already.
+    pub(crate) fn add_retry_test(
+        &self,
+        id: &str,
+        instructions: Vec<Instruction>,
+        most: usize,
+    ) -> bool {
+        self.change(|rules| {
+            if rules.tests.len() >= most {
+                return false;
+            }
+            rules.tests.push(id.to_owned());
+            let armed = instructions.into_iter();
+            rules
+                .armed
+                .extend(armed.map(|one| Armed::scripted(id, one)));
+            true
+        })
+    }
+
+    pub(crate) fn knows_retry_test(&self, id: &str) -> bool {
+        self.rules.lock().tests.iter().any(|known| known == id)
+    }
+
+    /// What is left of a test, if it exists.
+    pub(crate) fn retry_test(&self, id: &str) -> Option<RetryTest> {
+        let rules = self.rules.lock();
+        let known = rules.tests.iter().any(|known| known == id);
+        known.then(|| rules.retry_test(id))
+    }
+
+    pub(crate) fn retry_tests(&self) -> Vec<RetryTest> {
+        let rules = self.rules.lock();
+        rules.tests.iter().map(|id| rules.retry_test(id)).collect()
+    }
+
+    /// Whether there was such a test.
+    pub(crate) fn remove_retry_test(&self, id: &str) -> bool {
+        self.change(|rules| {
+            let before = rules.tests.len();
+            rules.tests.retain(|known| known != id);
+            let is_of = |rule: &Armed| rule.scripted.as_ref().is_some_and(|s| s.test == id);
+            rules.armed.retain(|rule| !is_of(rule));
+            rules.tests.len() < before
+        })
+    }
+}
+
+impl Rules {
+    fn retry_test(&self, id: &str) -> RetryTest {
+        let mut test = RetryTest {
+            id: id.to_owned(),
+            instructions: std::collections::BTreeMap::new(),
+            completed: true,
+            transport: "HTTP",
+        };
+        let scripted = self.armed.iter().filter_map(|rule| rule.scripted.as_ref());
+        for left in scripted.filter(|scripted| scripted.test == id) {
+            let of_method = test.instructions.entry(left.method.clone()).or_default();
+            of_method.push(left.text.clone());
+            test.completed = false;
+        }
+        test
+    }
+}
+
+impl Armed {
+    fn new(rule: FaultRule) -> Self {
+        Self {
             method: Pattern::whole(rule.method.as_deref().unwrap_or("*")),
             name: rule.name.as_deref().map(Pattern::anywhere),
             skip: rule.after,
             left: rule.count,
             action: rule.action,
-        };
-        let mut rules = self.rules.lock();
-        rules.push(armed);
-        self.any.store(true, Ordering::Release);
-    }
-
-    pub(crate) fn clear(&self) {
-        let mut rules = self.rules.lock();
-        rules.clear();
-        self.any.store(false, Ordering::Release);
-    }
-
-    /// Whether a rule asks for a name, which some requests keep in their body.
-    pub(crate) fn go_by_name(&self) -> bool {
-        self.any.load(Ordering::Acquire) && self.rules.lock().iter().any(|rule| rule.name.is_some())
-    }
-
-    /// The action for one request, if a rule strikes it.
-    pub(crate) fn strike(&self, operation: Operation, name: &str) -> Option<FaultAction> {
-        if !self.any.load(Ordering::Acquire) {
-            return None;
+            scripted: None,
         }
-        let mut rules = self.rules.lock();
-        let struck = rules
-            .iter_mut()
-            .find_map(|rule| rule.strike(operation, name));
-        rules.retain(|rule| rule.left > 0);
-        self.any.store(!rules.is_empty(), Ordering::Release);
-        struck
     }
-}
 
-impl Armed {
-    fn strike(&mut self, operation: Operation, name: &str) -> Option<FaultAction> {
-        let matches = self.method.matches(operation.name())
+    fn scripted(test: &str, instruction: Instruction) -> Self {
+        // The testbench has one name for reads of data and of metadata, and one for every step of an upload.
+        let method = match instruction.method.as_str() {
+            method @ ("storage.objects.get" | "storage.objects.insert") => format!("{method}*"),
+            method => method.to_owned(),
+        };
+        Self {
+            scripted: Some(Scripted {
+                test: test.to_owned(),
+                method: instruction.method,
+                text: instruction.text,
+                condition: instruction.condition,
+            }),
+            ..Self::new(FaultRule::once(method, instruction.action))
+        }
+    }
+
+    /// Strikes the request, if the rule is for it. Instructions of a test come one after the other: `later` tells that
+    /// one before this is still to come.
+    fn strike(&mut self, target: Target<'_>, later: &mut bool) -> Option<FaultAction> {
+        let matches = self.method.matches(target.operation.name())
             && self
                 .name
                 .as_ref()
-                .is_none_or(|pattern| pattern.matches(name));
+                .is_none_or(|pattern| pattern.matches(target.name));
         if !matches || self.left == 0 {
             return None;
+        }
+        if let Some(scripted) = &self.scripted {
+            if target.test != Some(&scripted.test) || std::mem::replace(later, true) {
+                return None;
+            }
+            let struck = scripted.condition.meets(&self.action, target.span)?;
+            self.left = 0;
+            return Some(struck);
         }
         if self.skip > 0 {
             self.skip -= 1;
@@ -197,6 +364,38 @@ impl Armed {
         }
         self.left -= 1;
         Some(self.action.clone())
+    }
+}
+
+impl Condition {
+    /// The action as it is for a request that meets the condition: what counts bytes of the object counts those of the
+    /// body then.
+    fn meets(self, action: &FaultAction, span: Option<Span>) -> Option<FaultAction> {
+        match self {
+            Self::Any => Some(action.clone()),
+            Self::Completes => span.filter(|span| span.completes).map(|_| action.clone()),
+            Self::Reaches(size) => {
+                let span = span.filter(|span| span.start < size && size <= span.end)?;
+                Some(action.clone().behind(span.start))
+            }
+        }
+    }
+}
+
+impl FaultAction {
+    /// This action with `skipped` bytes less before it.
+    fn behind(self, skipped: u64) -> Self {
+        match self {
+            Self::StallBody { after, duration } => Self::StallBody {
+                after: after.saturating_sub(skipped),
+                duration,
+            },
+            Self::StatusInBody { after, code } => Self::StatusInBody {
+                after: after.saturating_sub(skipped),
+                code,
+            },
+            other => other,
+        }
     }
 }
 
@@ -214,7 +413,15 @@ mod tests {
             count: 2,
             action: FaultAction::Reset,
         });
-        let strike = |operation, name| faults.strike(operation, name).is_some();
+        let strike = |operation, name| {
+            let target = Target {
+                operation,
+                name,
+                test: None,
+                span: None,
+            };
+            faults.strike(target).is_some()
+        };
         assert!(!strike(Operation::ObjectsList, "dir/"));
         assert!(!strike(Operation::ObjectsGet, "other"));
         let hits: Vec<bool> = (0..5)
@@ -243,6 +450,8 @@ mod tests {
             r#"{"stall":{"ms":5}}"#,
             r#"{"truncate":{"after":9}}"#,
             r#"{"slow_body":{"bytes_per_second":9}}"#,
+            r#"{"cut_answer":{"after":9}}"#,
+            r#"{"status_in_body":{"after":9,"code":503}}"#,
             r#""wrong_checksum""#,
             r#""empty_page""#,
             r#""revoke_token""#,

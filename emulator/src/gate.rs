@@ -12,10 +12,15 @@ use crate::fault::FaultAction;
 /// Frames leave in at most this size, so that a connection's other side sees progress.
 pub(crate) const MAX_FRAME: usize = 1 << 20;
 
-/// The body was cut by a fault rule.
+/// The body was ended by a fault rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the connection was cut by a fault rule")]
-pub(crate) struct Cut;
+pub(crate) enum Cut {
+    #[error("the connection was cut by a fault rule")]
+    Dropped,
+    /// By a refusal with this status.
+    #[error("the body was refused by a fault rule")]
+    Refused(u16),
+}
 
 /// Decides when the next bytes may pass and how many.
 #[derive(Debug, Default)]
@@ -30,7 +35,7 @@ pub(crate) struct Gate {
 #[derive(Clone, Copy, Debug)]
 enum BodyFault {
     Stall { after: u64, duration: Duration },
-    Cut { after: u64 },
+    Cut { after: u64, how: Cut },
 }
 
 impl Gate {
@@ -46,7 +51,14 @@ impl Gate {
             Some(&FaultAction::StallBody { after, duration }) => {
                 Some(BodyFault::Stall { after, duration })
             }
-            Some(&FaultAction::Truncate { after }) => Some(BodyFault::Cut { after }),
+            Some(&FaultAction::Truncate { after } | &FaultAction::CutAnswer { after }) => {
+                let how = Cut::Dropped;
+                Some(BodyFault::Cut { after, how })
+            }
+            Some(&FaultAction::StatusInBody { after, code }) => {
+                let how = Cut::Refused(code);
+                Some(BodyFault::Cut { after, how })
+            }
             _ => None,
         };
         (rate.is_some() || fault.is_some()).then(|| Self {
@@ -64,8 +76,8 @@ impl Gate {
                 self.pause = None;
             }
             match self.fault {
-                Some(BodyFault::Cut { after }) if self.passed >= after => {
-                    return Poll::Ready(Err(Cut));
+                Some(BodyFault::Cut { after, how }) if self.passed >= after => {
+                    return Poll::Ready(Err(how));
                 }
                 Some(BodyFault::Stall { after, duration }) if self.passed >= after => {
                     self.fault = None;
@@ -101,7 +113,9 @@ impl Gate {
 
     fn frame(&self) -> usize {
         let until_fault = match self.fault {
-            Some(BodyFault::Cut { after } | BodyFault::Stall { after, .. }) => after - self.passed,
+            Some(BodyFault::Cut { after, .. } | BodyFault::Stall { after, .. }) => {
+                after - self.passed
+            }
             None => u64::MAX,
         };
         // A fiftieth of a second at a time: timers here are good to a millisecond. At low rates in fewer frames, but
@@ -160,7 +174,7 @@ mod tests {
     async fn a_cut_lets_exactly_the_first_bytes_pass() {
         let mut gate = Gate::new(None, Some(&FaultAction::Truncate { after: 10 })).unwrap();
         assert_eq!(pass(&mut gate, 10).await, Ok(()));
-        assert_eq!(pass(&mut gate, 1).await, Err(Cut));
+        assert_eq!(pass(&mut gate, 1).await, Err(Cut::Dropped));
     }
 
     #[tokio::test(start_paused = true)]

@@ -10,7 +10,7 @@ use tokio::time::timeout;
 
 use crate::counters::Tally;
 use crate::error::{ApiError, Failure, Kind};
-use crate::gate::Gate;
+use crate::gate::{Cut, Gate};
 
 /// Largest JSON or form body.
 const SMALL_BODY: u64 = 1 << 20;
@@ -115,7 +115,10 @@ impl Inbound {
             return Ok(Some(std::mem::take(&mut self.stash)));
         };
         let allowance = std::future::poll_fn(|cx| gate.poll_allowance(cx)).await;
-        let allowed = allowance.map_err(|_| Failure::Broken)?;
+        let allowed = allowance.map_err(|cut| match cut {
+            Cut::Dropped => Failure::Broken,
+            Cut::Refused(code) => ApiError::scripted(code).into(),
+        })?;
         let piece = self.stash.split_to(allowed.min(self.stash.len()));
         gate.passed(piece.len());
         Ok(Some(piece))
@@ -180,6 +183,7 @@ impl Inbound {
 
     /// Reads and forgets what is left, within reason.
     pub(crate) async fn drain(&mut self) {
+        self.gate = None;
         self.limit = self.limit.min(self.received.saturating_add(DRAIN_LIMIT));
         let everything = async { while let Ok(Some(_)) = self.next().await {} };
         // Whatever does not arrive in time is cut off with the connection.

@@ -61,6 +61,18 @@
 //! | `POST /_emulator/access_tokens/revoke` | | [`Admin::revoke_access_tokens`] |
 //! | `POST /_emulator/clock` | `advance_ms` | [`Admin::advance_clock`] |
 //!
+//! The Retry Test API of Google's storage testbench makes rules of the same kind, for requests that name the test in
+//! `x-retry-test-id`: one test of a client's faults runs against both. Instructions are `return-CODE`,
+//! `return-reset-connection`, `return-broken-stream`, `return-broken-stream-after-NK` (reads), `return-CODE-after-NK`
+//! and `return-broken-stream-final-chunk-after-NB` (uploads), and `stall-for-Ns-after-NK`; methods have the names below,
+//! `storage.objects.get` and `storage.objects.insert` with all that follows them. There is no bucket `retry_test`.
+//!
+//! | request | body | effect |
+//! |---|---|---|
+//! | `POST /retry_test` | `instructions`: lists of them by method | answers `id` |
+//! | `GET /retry_test/ID`, `GET /retry_tests` | | what is left of it, or of all; `completed` once nothing is |
+//! | `DELETE /retry_test/ID` | | ends it |
+//!
 //! # Names of methods
 //!
 //! Counters, faults and latencies know requests by these names; patterns take `*`. `storage.objects.`: `list`, `get`

@@ -5,6 +5,7 @@ use http::{HeaderMap, Method, header};
 use percent_encoding::percent_decode_str;
 
 use crate::error::Dialect;
+use crate::fault::retry_test;
 use crate::operation::Operation;
 use crate::query::Query;
 
@@ -53,7 +54,7 @@ impl Route {
                 _ => Self::service(Operation::Unknown),
             };
         }
-        if path == "/_emulator" || path.starts_with("/_emulator/") {
+        if path == "/_emulator" || path.starts_with("/_emulator/") || retry_test::is_path(path) {
             return Self::service(Operation::Admin);
         }
         let asks_metadata = path == "/" && parts.headers.contains_key("metadata-flavor");
@@ -422,6 +423,8 @@ mod tests {
             ),
             ("GET", "/computeMetadata/v1/", Operation::Metadata),
             ("GET", "/_emulator/counters", Operation::Admin),
+            ("POST", "/retry_test", Operation::Admin),
+            ("DELETE", "/retry_test/1", Operation::Admin),
             ("GET", "/", Operation::Unknown),
             ("GET", "/storage/v1/b/bk/o/a/b", Operation::Unknown),
             ("GET", "/storage/v1/b/bk/o/%ff", Operation::Unknown),

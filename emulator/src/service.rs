@@ -1,20 +1,21 @@
 //! One request from arrival to answer: route, count, faults, the verb, latency, rate.
 
+use std::borrow::Cow;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::UNIX_EPOCH;
 
 use http::request::Parts;
 use http::uri::Authority;
-use http::{HeaderValue, Request, Response, StatusCode, header};
+use http::{HeaderValue, Request, Response, header};
 use hyper::body::Incoming;
 use tokio::time::sleep;
 
 use crate::admin;
 use crate::body::ReplyBody;
 use crate::call::{Call, Outcome};
-use crate::error::{ApiError, Dialect, Failure, Kind, canonical};
-use crate::fault::FaultAction;
+use crate::error::{self, ApiError, Dialect, Failure, Kind, canonical};
+use crate::fault::{FaultAction, Target, retry_test};
 use crate::gate::Gate;
 use crate::inbound::Inbound;
 use crate::operation::Operation;
@@ -72,13 +73,22 @@ async fn shaped(
 ) -> Result<Response<ReplyBody>, Dropped> {
     let operation = route.operation;
     state.tally.arrived(operation);
-    let fault = match route.subject(&query) {
-        "" if state.faults.go_by_name() => {
-            let name = upload::name_ahead(operation, &parts.headers, inbound).await;
-            state.faults.strike(operation, &name.unwrap_or_default())
-        }
-        name => state.faults.strike(operation, name),
-    };
+    let test = parts.headers.get(retry_test::HEADER);
+    let test = test.map(|id| id.to_str().unwrap_or_default());
+    if let Some(id) = test.filter(|id| !state.faults.knows_retry_test(id)) {
+        return Ok(refuse(&retry_test::unknown(id), route.dialect, inbound).await);
+    }
+    let mut name = Cow::Borrowed(route.subject(&query));
+    if name.is_empty() && state.faults.go_by_name() {
+        let ahead = upload::name_ahead(operation, &parts.headers, inbound).await;
+        name = Cow::Owned(ahead.unwrap_or_default());
+    }
+    let fault = state.faults.strike(Target {
+        operation,
+        name: &name,
+        test,
+        span: upload::span(operation, &parts.headers, inbound.announced()),
+    });
     match fault {
         Some(FaultAction::Reset) => return Err(Dropped),
         Some(FaultAction::Stall { duration }) => sleep(duration).await,
@@ -87,7 +97,8 @@ async fn shaped(
     }
     let page_token = query.filled("pageToken").map(str::to_owned);
     let mut reply_gate = Gate::new(state.shape.stream_rate(), fault.as_ref());
-    if operation.is_upload() {
+    let cuts_answer = matches!(fault, Some(FaultAction::CutAnswer { .. }));
+    if operation.is_upload() && !cuts_answer {
         inbound.shape(reply_gate.take());
     }
     let reply = match scripted(fault.as_ref(), route.dialect) {
@@ -167,12 +178,8 @@ fn scripted_status(
     reason: Option<String>,
     retry_after: Option<u64>,
 ) -> ApiError {
-    let status = StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let reason = reason.unwrap_or_else(|| usual_reason(dialect, code).to_owned());
-    let error = ApiError::new(
-        Kind::Scripted { status, reason },
-        "A fault rule answered this request.",
-    );
+    let error = ApiError::scripted_with(code, reason);
     match retry_after {
         Some(seconds) => error.with_header(header::RETRY_AFTER, HeaderValue::from(seconds)),
         None => error,
@@ -182,7 +189,7 @@ fn scripted_status(
 /// What an API says with a status when nothing more is known.
 fn usual_reason(dialect: Dialect, code: u16) -> &'static str {
     match dialect {
-        Dialect::Json | Dialect::Text | Dialect::Xml => usual_storage_reason(code),
+        Dialect::Json | Dialect::Text | Dialect::Xml => error::usual_reason(code),
         Dialect::Iam => canonical(code),
         Dialect::OAuth => usual_oauth_error(code),
     }
@@ -196,23 +203,6 @@ fn usual_oauth_error(code: u16) -> &'static str {
         503 => "temporarily_unavailable",
         400..=499 => "invalid_request",
         _ => "internal_failure",
-    }
-}
-
-fn usual_storage_reason(code: u16) -> &'static str {
-    match code {
-        400 => "invalid",
-        401 => "authError",
-        403 => "forbidden",
-        404 => "notFound",
-        408 => "requestTimeout",
-        409 => "conflict",
-        410 => "gone",
-        412 => "conditionNotMet",
-        416 => "requestedRangeNotSatisfiable",
-        429 => "rateLimitExceeded",
-        500 => "internalError",
-        _ => "backendError",
     }
 }
 

@@ -17,6 +17,7 @@ use serde_json::{Map, Value};
 use crate::call::{Call, Outcome};
 use crate::content::Content;
 use crate::error::{ApiError, Failure, Kind};
+use crate::fault::Span;
 use crate::inbound::Inbound;
 use crate::multipart::{boundary, first};
 use crate::name::{BucketName, ObjectName};
@@ -60,6 +61,26 @@ pub(crate) async fn name_ahead(
         Some(resource.get("name")?.as_str()?.to_owned())
     };
     inbound.look_ahead(RESOURCE, name).await
+}
+
+/// The part of an object that the body of an upload's request carries; of a body of unknown length, all from its start.
+pub(crate) fn span(
+    operation: Operation,
+    headers: &HeaderMap,
+    announced: Option<u64>,
+) -> Option<Span> {
+    match operation {
+        Operation::ObjectsInsert => Some(Span {
+            start: 0,
+            end: announced.unwrap_or(u64::MAX),
+            completes: false,
+        }),
+        Operation::ObjectsInsertChunk | Operation::ObjectsInsertQuery => {
+            let range = headers.get(header::CONTENT_RANGE);
+            resumable::span(range.and_then(|value| value.to_str().ok()), announced)
+        }
+        _ => None,
+    }
 }
 
 /// Checksums that the caller claims.

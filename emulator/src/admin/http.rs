@@ -15,6 +15,7 @@ use super::{Admin, Error, ErrorKind};
 use crate::body::ReplyBody;
 use crate::cluster::MintRequest;
 use crate::error::{ApiError, Dialect, Failure, Kind};
+use crate::fault::retry_test;
 use crate::inbound::Inbound;
 use crate::object::rfc3339;
 use crate::role::Role;
@@ -102,7 +103,12 @@ pub(crate) async fn answer(
 }
 
 fn act(admin: &Admin, parts: &Parts, body: &[u8]) -> Result<Value, ApiError> {
-    let path = parts.uri.path().trim_start_matches("/_emulator");
+    let path = parts.uri.path();
+    if retry_test::is_path(path) {
+        let state = admin.state();
+        return retry_test::answer(&state.faults, parts, body, || state.signer.nonce());
+    }
+    let path = path.trim_start_matches("/_emulator");
     let segments: Vec<&str> = path.trim_matches('/').split('/').collect();
     match (parts.method.as_str(), segments.as_slice()) {
         ("POST", ["tokens"]) => Ok(mint(admin, parse(body)?)),

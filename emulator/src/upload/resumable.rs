@@ -13,6 +13,7 @@ use super::{Expected, Upload};
 use crate::body::ReplyBody;
 use crate::call::{Call, Outcome, empty};
 use crate::error::{ApiError, Failure, Kind};
+use crate::fault::Span;
 use crate::inbound::Inbound;
 use crate::object::parse_resource;
 use crate::resource::encode;
@@ -123,6 +124,20 @@ impl Carried {
         let sane = start < end && total.is_none_or(|total| end <= total);
         sane.then_some(Self::Chunk { start, end, total })
     }
+}
+
+/// The part of the object that a request to a session carries, from its `Content-Range`.
+pub(super) fn span(content_range: Option<&str>, announced: Option<u64>) -> Option<Span> {
+    let span = |start, end, completes| Span {
+        start,
+        end,
+        completes,
+    };
+    Some(match Carried::parse(content_range).ok()? {
+        Carried::Whole => span(0, announced.unwrap_or(u64::MAX), true),
+        Carried::Nothing { total } => span(0, 0, total.is_some()),
+        Carried::Chunk { start, end, total } => span(start, end, total == Some(end)),
+    })
 }
 
 /// One request's work on a session.

@@ -23,6 +23,7 @@ mod preconditions;
 mod reads;
 mod referee;
 mod resumable;
+mod retry_test;
 mod roles;
 mod settings;
 mod sts;
