@@ -1,4 +1,4 @@
-//! The JSON API of Google Cloud Storage over HTTP/1.1: the client that is used unless another is asked for.
+//! The JSON API of Google Cloud Storage over HTTP/1.1 or HTTP/2: the client that is used unless another is asked for.
 //!
 //! What it adds to the bare protocol:
 //! - A deadline at every wait: connect, the head of an answer, progress of a body in either direction, the operation.
@@ -31,6 +31,7 @@ mod connect;
 mod deadline;
 mod endpoint;
 mod folders;
+mod hedge;
 mod identity;
 mod limit;
 mod mutate;
@@ -55,8 +56,9 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use bytes::Bytes;
 
-pub use config::{Budget, Config, Pool, Retry, Timeouts};
+pub use config::{Budget, Config, Hedge, Pool, Protocol, Retry, Timeouts};
 pub use endpoint::{Endpoint, InvalidEndpoint};
+pub use hedge::Hedged;
 pub use limit::Rate;
 pub use transport::Http;
 

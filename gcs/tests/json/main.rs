@@ -12,6 +12,8 @@ mod calls;
 mod emulator;
 mod faults;
 mod folders;
+mod hedges;
+mod http2;
 mod identity;
 mod independent;
 mod limits;

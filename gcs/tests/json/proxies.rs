@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::Stdio;
 use std::sync::Arc;
 
-use gcsmount_gcs::client::json::{Config, Http, JsonStore, Pool, Retry};
+use gcsmount_gcs::client::json::{Config, Http, JsonStore, Pool, Protocol, Retry};
 use gcsmount_gcs::{BucketName, Store};
 use parking_lot::Mutex;
 use rcgen::{CertifiedKey, generate_simple_self_signed};
@@ -17,6 +17,9 @@ use tokio::task::JoinHandle;
 use tokio_rustls::TlsAcceptor;
 
 const ENDPOINT: &str = "GCSMOUNT_TEST_ENDPOINT";
+
+/// `http2`, or anything else for HTTP/1.1.
+pub const PROTOCOL: &str = "GCSMOUNT_TEST_PROTOCOL";
 
 /// What a child prints before what it found.
 const FOUND: &str = "found: ";
@@ -39,7 +42,15 @@ async fn child() {
         },
         ..Config::default()
     };
-    let http = Http::new(&Pool::default());
+    let http2 = std::env::var(PROTOCOL).is_ok_and(|protocol| protocol == "http2");
+    let http = Http::new(&Pool {
+        protocol: if http2 {
+            Protocol::Http2
+        } else {
+            Protocol::Http1
+        },
+        ..Pool::default()
+    });
     let store = JsonStore::new(&http, BucketName::parse("bkt").unwrap(), config).unwrap();
     match store.bucket().await {
         Ok(bucket) => println!("{FOUND}{}", bucket.location),
@@ -48,7 +59,7 @@ async fn child() {
 }
 
 /// What a child finds at `endpoint` with these variables and none of its parent's.
-async fn found(endpoint: &str, variables: &[(&str, &str)]) -> String {
+pub async fn found(endpoint: &str, variables: &[(&str, &str)]) -> String {
     let child = tokio::process::Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "proxies::child", "--ignored", "--nocapture"])
         .env_clear()
@@ -208,28 +219,29 @@ async fn plain_requests_go_to_the_proxy_whole() {
     assert_eq!(proxy.seen(), [""; 0]);
 }
 
-/// A certificate for `store.test`, as PEM and as a server uses it.
-fn certified() -> (String, TlsAcceptor) {
+/// A certificate for `name`, as PEM and as a server uses it that offers these protocols.
+pub fn certified(name: &str, offered: &[&[u8]]) -> (String, TlsAcceptor) {
     let CertifiedKey { cert, signing_key } =
-        generate_simple_self_signed(["store.test".to_owned()]).unwrap();
+        generate_simple_self_signed([name.to_owned()]).unwrap();
     let key = PrivateKeyDer::Pkcs8(signing_key.serialize_der().into());
     let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let config = ServerConfig::builder_with_provider(provider)
+    let mut config = ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .unwrap()
         .with_no_client_auth()
         .with_single_cert(vec![cert.der().clone()], key)
         .unwrap();
+    config.alpn_protocols = offered.iter().map(|name| name.to_vec()).collect();
     (cert.pem(), TlsAcceptor::from(Arc::new(config)))
 }
 
-fn text(path: &Path) -> &str {
+pub fn text(path: &Path) -> &str {
     path.to_str().unwrap()
 }
 
 #[tokio::test]
 async fn tls_goes_through_a_tunnel_and_trusts_the_roots_that_are_named() {
-    let (pem, tls) = certified();
+    let (pem, tls) = certified("store.test", &[]);
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("root.pem");
     // The form that OpenSSL's `rehash` gives.
@@ -323,7 +335,7 @@ async fn a_socks_proxy_is_told_name_and_port() {
 
 #[tokio::test]
 async fn tls_goes_through_a_socks_proxy() {
-    let (pem, tls) = certified();
+    let (pem, tls) = certified("store.test", &[]);
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), pem).unwrap();
     let (_store, port) = store(Some(tls)).await;

@@ -32,6 +32,8 @@ pub enum Step {
     Echo(u16),
     /// Silence.
     Stall,
+    /// Silence for so long, and then the step behind it.
+    Late(Duration, Box<Step>),
 }
 
 /// A request as it arrived.
@@ -182,6 +184,13 @@ impl Server {
                 self.state.steps.lock().pop_front()
             }
         };
+        let step = match step {
+            Some(Step::Late(pause, step)) => {
+                tokio::time::sleep(pause).await;
+                Some(*step)
+            }
+            step => step,
+        };
         match step {
             Some(Step::Answer(answer)) => Ok(answer),
             Some(Step::Echo(status)) => {
@@ -192,6 +201,7 @@ impl Server {
             }
             Some(Step::Lost) => Err(io::ErrorKind::ConnectionReset.into()),
             Some(Step::Stall) => future::pending().await,
+            Some(Step::Late(..)) => panic!("late once is late enough"),
             None => panic!("the script is over"),
         }
     }

@@ -1,8 +1,10 @@
 //! One operation: attempts, identity, deadline and repetition around single requests.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use futures_util::future::{Either, select};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use tokio::time::{Instant, sleep, timeout_at};
 
@@ -10,10 +12,11 @@ use super::InvalidConfig;
 use super::answer::Refusal;
 use super::call::{Answer, Call, Content, Failed};
 use super::clock::Clock;
-use super::config::{Config, Retry, Timeouts};
+use super::config::{Config, Hedge, Retry, Timeouts};
 use super::deadline::Deadline;
 use super::endpoint::Endpoint;
 use super::identity::{Identity, Proof};
+use super::operation::Operation;
 use super::retry::{self, Noise, Safety};
 use super::transport::{Arrived, Host, Http, Lost, Sending};
 use super::url::Urls;
@@ -31,6 +34,7 @@ pub(super) struct Client {
     pub(super) endpoint: Endpoint,
     pub(super) timeouts: Timeouts,
     pub(super) retry: Retry,
+    hedge: Option<Hedge>,
     pub(super) noise: Noise,
     pub(super) upload_chunk: u64,
     pub(super) clock: Clock,
@@ -67,6 +71,7 @@ impl Client {
             endpoint: config.endpoint,
             timeouts: config.timeouts,
             retry: config.retry,
+            hedge: config.hedge,
             noise: Noise::new(config.retry.seed),
             upload_chunk: config.upload_chunk,
             clock: Clock::new(),
@@ -158,7 +163,7 @@ impl Client {
     /// One attempt; two where the store rejects a token that can be replaced.
     async fn attempt(&self, call: &Call<'_>, deadline: &mut Deadline) -> Result<Answer> {
         let proof = self.proof(call, deadline.end()).await?;
-        let answer = self.exchange(call, proof.as_ref(), deadline).await;
+        let answer = self.hedged(call, proof.as_ref(), deadline).await;
         let (Err(error), Some(proof)) = (&answer, &proof) else {
             return answer;
         };
@@ -187,6 +192,41 @@ impl Client {
             Ok(Err(error)) => Err(self.no_token(call, &error)),
             Err(_) => Err(self.lost(call, &no_token_in_time())),
         }
+    }
+
+    /// One request and its answer, or the answer to a second one where the first is slow.
+    async fn hedged(
+        &self,
+        call: &Call<'_>,
+        proof: Option<&Proof>,
+        deadline: &mut Deadline,
+    ) -> Result<Answer> {
+        let Some(hedge) = self.hedge.filter(|_| call.operation == Operation::Get) else {
+            return self.exchange(call, proof, deadline).await;
+        };
+        self.host.hedges.earn(&hedge);
+        let mut of_second = *deadline;
+        // On the heap, so that calls that never ask twice are no larger for it.
+        let first = Box::pin(self.exchange(call, proof, deadline));
+        let first = match select(first, pin!(sleep(hedge.after))).await {
+            Either::Left((answer, _)) => return answer,
+            Either::Right(((), first)) => first,
+        };
+        if !self.host.hedges.take(&hedge) {
+            return first.await;
+        }
+        tracing::debug!(operation = call.operation.name(), "asking twice");
+        let second = Box::pin(self.exchange(call, proof, &mut of_second));
+        let (answer, of_second) = match select(first, second).await {
+            Either::Left((answer, _)) if is_told(&answer) => (answer, false),
+            Either::Right((answer, _)) if is_told(&answer) => (answer, true),
+            Either::Left((_, second)) => (second.await, true),
+            Either::Right((_, first)) => (first.await, false),
+        };
+        if of_second && is_told(&answer) {
+            self.host.hedges.win();
+        }
+        answer
     }
 
     /// One request and its answer.
@@ -305,6 +345,11 @@ impl Client {
             ..self.lost(call, &lost)
         }
     }
+}
+
+/// Whether the store has said how it is. A failure of one request says nothing of another.
+fn is_told(answer: &Result<Answer>) -> bool {
+    !matches!(answer, Err(error) if matches!(error.kind, Kind::Unavailable | Kind::Throttled))
 }
 
 fn no_token_in_time() -> Lost {

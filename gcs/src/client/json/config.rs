@@ -28,6 +28,8 @@ pub struct Config {
     pub timeouts: Timeouts,
     /// When to repeat.
     pub retry: Retry,
+    /// When to ask twice; `None`: never.
+    pub hedge: Option<Hedge>,
     /// Bytes of an upload that are sent as one request and kept until they are stored; rounded up to a multiple of
     /// 256 KiB. An upload holds at most two of them in memory, one under way and one being filled, which
     /// [`Store::upload_memory`](crate::Store::upload_memory) tells.
@@ -43,6 +45,7 @@ impl Default for Config {
             billing_project: None,
             timeouts: Timeouts::default(),
             retry: Retry::default(),
+            hedge: None,
             upload_chunk: 8 << 20,
         }
     }
@@ -139,9 +142,46 @@ impl Default for Retry {
     }
 }
 
+/// What is spoken on a connection.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Protocol {
+    /// HTTP/1.1: a connection for every request under way, which no other request waits behind.
+    #[default]
+    Http1,
+    /// HTTP/2 with a server that offers it in the TLS handshake: all requests to one host share a connection. HTTP/1.1
+    /// with any other, and without TLS.
+    Http2,
+}
+
+/// A second request for what is slow to begin, so that one slow server among many does not decide how long a read takes.
+///
+/// Applies to the head of an answer about an object and its bytes. Whichever answer comes first is taken and the other
+/// request given up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Hedge {
+    /// How long to wait for the first request; should be what all but one in a hundred stay below.
+    pub after: Duration,
+    /// The most second requests, in hundredths of all reads of the host.
+    pub percent: u32,
+    /// Second requests that can be saved up.
+    pub burst: u32,
+}
+
+impl Default for Hedge {
+    fn default() -> Self {
+        Self {
+            after: Duration::from_secs(1),
+            percent: 2,
+            burst: 10,
+        }
+    }
+}
+
 /// The size of the connections that all stores of one transport share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pool {
+    /// What is spoken on a connection.
+    pub protocol: Protocol,
     /// Requests under way at one time, bodies that are still read included.
     pub in_flight: usize,
     /// Idle connections kept to one host.
@@ -164,6 +204,7 @@ pub struct Pool {
 impl Default for Pool {
     fn default() -> Self {
         Self {
+            protocol: Protocol::default(),
             in_flight: 256,
             idle: 64,
             idle_timeout: Duration::from_secs(60),

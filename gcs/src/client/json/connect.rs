@@ -26,6 +26,7 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tower_service::Service;
 
+use super::config::Protocol;
 use super::proxy::{Proxies, Route};
 use crate::Cause;
 
@@ -44,7 +45,7 @@ pub(super) enum Connector {
     Network(Network),
     /// Tests run client and server on one paused clock, which a socket would not wait for.
     #[cfg(any(test, feature = "testing"))]
-    Memory(Dial),
+    Memory(Dial, Protocol),
 }
 
 /// TCP, TLS and proxies.
@@ -57,7 +58,7 @@ pub(super) struct Network {
 }
 
 impl Network {
-    pub(super) fn new(limit: Duration, proxies: Proxies) -> Self {
+    pub(super) fn new(limit: Duration, proxies: Proxies, protocol: Protocol) -> Self {
         let mut tcp = HttpConnector::new_with_resolver(Resolver(GaiResolver::new()));
         tcp.enforce_http(false);
         tcp.set_nodelay(true);
@@ -65,7 +66,7 @@ impl Network {
         tcp.set_keepalive(Some(Duration::from_secs(30)));
         Self {
             tcp,
-            tls: Arc::new(tls()),
+            tls: Arc::new(tls(protocol)),
             proxies,
             limit,
         }
@@ -173,7 +174,7 @@ fn with_port(uri: &Uri, port: u16) -> Uri {
 
 /// TLS as the system trusts it, or as `SSL_CERT_FILE` and `SSL_CERT_DIR` say. A machine without certificates can still
 /// reach plain endpoints, so their absence is an error of the first handshake, which then trusts nobody.
-fn tls() -> ClientConfig {
+fn tls(protocol: Protocol) -> ClientConfig {
     let provider = Arc::new(ring::default_provider());
     let builder = || {
         #[expect(clippy::expect_used, reason = "ring offers both versions")]
@@ -181,7 +182,7 @@ fn tls() -> ClientConfig {
             .with_safe_default_protocol_versions()
             .expect("ring speaks TLS 1.2 and 1.3")
     };
-    match builder().with_native_roots() {
+    let mut config = match builder().with_native_roots() {
         Ok(config) => config.with_no_client_auth(),
         Err(error) => {
             tracing::warn!(%error, "no trusted root certificates: https endpoints cannot be reached");
@@ -189,7 +190,11 @@ fn tls() -> ClientConfig {
                 .with_root_certificates(RootCertStore::empty())
                 .with_no_client_auth()
         }
+    };
+    if protocol == Protocol::Http2 {
+        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     }
+    config
 }
 
 impl Service<Uri> for Connector {
@@ -211,8 +216,13 @@ impl Service<Uri> for Connector {
                 })
             }
             #[cfg(any(test, feature = "testing"))]
-            Self::Memory(dial) => {
-                let link = dial().map(|io| Link::new(TokioIo::new(io)));
+            Self::Memory(dial, protocol) => {
+                let multiplexed = *protocol == Protocol::Http2;
+                let link = dial().map(|io| Link {
+                    io: Box::new(TokioIo::new(io)),
+                    proxied: false,
+                    multiplexed,
+                });
                 Box::pin(async move { Ok(link?) })
             }
         }
@@ -351,11 +361,14 @@ pub(super) struct Link {
     io: Box<dyn Io>,
     /// Whether it ends at a proxy, which wants to hear whole URLs.
     proxied: bool,
+    /// Whether HTTP/2 is spoken on it.
+    multiplexed: bool,
 }
 
 impl Link {
-    fn new(io: impl Io + 'static) -> Self {
+    fn new(io: impl Io + Connection + 'static) -> Self {
         Self {
+            multiplexed: io.connected().is_negotiated_h2(),
             io: Box::new(io),
             proxied: false,
         }
@@ -370,7 +383,12 @@ impl fmt::Debug for Link {
 
 impl Connection for Link {
     fn connected(&self) -> Connected {
-        Connected::new().proxy(self.proxied)
+        let connected = Connected::new().proxy(self.proxied);
+        if self.multiplexed {
+            connected.negotiated_h2()
+        } else {
+            connected
+        }
     }
 }
 
