@@ -107,6 +107,13 @@ fn shown(proxy: &Uri) -> &str {
 
 fn through(proxy: &Intercept, target: &Uri) -> Result<Proxy, Error> {
     let uri = proxy.uri().clone();
+    if !uri.authority().is_some_and(target::has_sound_port) {
+        let message = format!(
+            "the proxy {} has a port that is not a number from 1 to 65535; check {VARIABLES}",
+            shown(&uri)
+        );
+        return Err(Error::new(Kind::Config, message));
+    }
     let basic = || proxy.basic_auth().cloned();
     let means = match uri.scheme_str() {
         Some("http" | "https") if target.scheme() == Some(&Scheme::HTTPS) => Means::Tunnel(basic()),
@@ -254,6 +261,19 @@ mod tests {
         }
         assert_eq!(socks, Route::Through(expected));
         assert_eq!(shown(&Uri::from_static("http://u:pw@p:1/")), "p:1");
+    }
+
+    #[test]
+    fn a_proxy_with_a_port_that_is_none_is_refused_and_sent_no_password() {
+        for place in ["p:99999", "p:abc", "p:"] {
+            let proxies = matcher("", &format!("http://u:s3cret@{place}"), "", "");
+            let target = "http://sts.test".parse().unwrap();
+            let error = Route::of(&proxies, &target).unwrap_err();
+            assert_eq!(error.kind(), Kind::Config);
+            let text = error.to_string();
+            assert!(text.contains(place) && text.contains(VARIABLES), "{text}");
+            assert!(!text.contains("s3cret"), "{text}");
+        }
     }
 
     #[test]

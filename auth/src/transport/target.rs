@@ -32,8 +32,10 @@ pub(crate) fn parse(
         Some(authority) if authority.as_str().contains('@') => {
             return Err(refuse("has a user name in it"));
         }
-        Some(authority) if !authority.host().is_empty() => {}
-        _ => return Err(refuse("names no host")),
+        Some(authority) if authority.host().is_empty() => return Err(refuse("names no host")),
+        Some(authority) if has_sound_port(authority) => {}
+        Some(_) => return Err(refuse("has a port that is not a number from 1 to 65535")),
+        None => return Err(refuse("names no host")),
     }
     if parts
         .path_and_query
@@ -43,6 +45,25 @@ pub(crate) fn parse(
         parts.path_and_query = Some(PathAndQuery::from_static(path));
     }
     Uri::from_parts(parts).map_err(|_| refuse("is not a URL"))
+}
+
+/// Whether what follows the host is nothing or a port. [`Authority::port`] has none where it is not
+/// a number or too large a one, and who connects then takes that of the scheme, at which somebody
+/// else may listen.
+pub(super) fn has_sound_port(authority: &Authority) -> bool {
+    let text = authority.as_str();
+    let place = text.rsplit_once('@').map_or(text, |(_, place)| place);
+    match place.strip_prefix(authority.host()) {
+        Some("") => true,
+        Some(rest) => rest.strip_prefix(':').is_some_and(is_port),
+        None => false,
+    }
+}
+
+/// Digits alone: a sign before them is read as a number too.
+fn is_port(text: &str) -> bool {
+    text.bytes().all(|byte| byte.is_ascii_digit())
+        && text.parse::<u16>().is_ok_and(|port| port != 0)
 }
 
 /// A URL for people: without the query, which may hold a key.
@@ -77,4 +98,34 @@ pub(crate) fn is_cleartext(uri: &Uri) -> bool {
 pub(crate) fn is_loopback(uri: &Uri) -> bool {
     let host = host(uri);
     host.eq_ignore_ascii_case("localhost") || host.parse().is_ok_and(|ip: IpAddr| ip.is_loopback())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_port_that_is_none_is_refused_and_not_replaced_by_another() {
+        let parsed = |url: &str| parse(url, "--url", "http://h:1", "/");
+        for host in ["127.0.0.1", "sts.example", "[::1]"] {
+            for scheme in ["http", "https"] {
+                for port in ["", ":1", ":80", ":8080", ":65535", ":00080"] {
+                    let url = format!("{scheme}://{host}{port}/path");
+                    assert!(parsed(&url).is_ok(), "{url}");
+                }
+                for port in [
+                    ":", ":0", ":65536", ":80800", ":99999", ":abc", ":-1", ":+80", ":8o", ":80:80",
+                ] {
+                    for path in ["", "/path", "?query"] {
+                        let url = format!("{scheme}://{host}{port}{path}");
+                        let error = parsed(&url).unwrap_err();
+                        assert_eq!(error.kind(), Kind::Config, "{url}");
+                        assert!(error.message().starts_with("--url "), "{error}");
+                    }
+                }
+            }
+        }
+        let error = parsed("http://127.0.0.1:80800").unwrap_err();
+        assert!(error.message().contains("from 1 to 65535"), "{error}");
+    }
 }
