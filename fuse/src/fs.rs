@@ -37,7 +37,7 @@ use tokio::runtime::Handle;
 
 use crate::errno::{Error, Result};
 use crate::handle::writer::{Workshop, WorkshopConfig, Writer};
-use crate::inode::{Ino, Table};
+use crate::inode::{Ino, Outdated, Table};
 use crate::names;
 use crate::version;
 
@@ -145,7 +145,7 @@ impl Fs {
     /// any more. To be served by a thread that answers no request, since the kernel waits for pages in that. There is one
     /// to take; it ends when the file system is gone.
     #[must_use]
-    pub fn announcements(&self) -> Option<Receiver<Ino>> {
+    pub fn announcements(&self) -> Option<Receiver<Outdated>> {
         self.table.lock().announcements()
     }
 

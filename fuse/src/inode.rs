@@ -21,7 +21,7 @@ use tokio::time::Instant;
 use crate::handle::writer::Writer;
 use known::Known;
 
-pub use table::{Found, Table};
+pub use table::{Found, Outdated, Table};
 
 /// Number of an inode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]

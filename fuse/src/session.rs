@@ -25,7 +25,7 @@ use tokio::sync::watch;
 
 use crate::adapter::Adapter;
 use crate::fs::Fs;
-use crate::inode::Ino;
+use crate::inode::Outdated;
 
 /// Type and subtype that `mount` and `/proc/self/mountinfo` show.
 const FS_TYPE: &str = "fuse.gcsmount";
@@ -303,12 +303,16 @@ fn serve(
     })
 }
 
+/// A negative offset tells the kernel to forget the attributes and to keep the pages (`FUSE_NOTIFY_INVAL_INODE`).
+const ATTRIBUTES_ONLY: i64 = -1;
+
 /// Passes on what the kernel should forget, until the file system or the mount is gone.
-fn notify(announcements: &Receiver<Ino>, notifier: &Mutex<Option<fuser::Notifier>>) {
-    while let Ok(ino) = announcements.recv() {
+fn notify(announcements: &Receiver<Outdated>, notifier: &Mutex<Option<fuser::Notifier>>) {
+    while let Ok(Outdated { ino, pages }) = announcements.recv() {
         let notifier = notifier.lock();
         let Some(notifier) = &*notifier else { return };
-        if let Err(error) = notifier.inval_inode(fuser::INodeNo(ino.0), 0, 0) {
+        let from = if pages { 0 } else { ATTRIBUTES_ONLY };
+        if let Err(error) = notifier.inval_inode(fuser::INodeNo(ino.0), from, 0) {
             tracing::debug!(%error, "the kernel takes no more notifications");
             return;
         }

@@ -54,7 +54,7 @@ impl Fs {
             let is_current = current.is_some_and(|current| Arc::ptr_eq(&current, &reader));
             if is_current || error.errno() != Errno::ESTALE {
                 if error.errno() == Errno::ESTALE {
-                    self.table.lock().outdate(file.ino);
+                    self.table.lock().outdate_attributes(file.ino);
                 }
                 return Err(error);
             }

@@ -16,6 +16,16 @@ use crate::version;
 /// Inodes that wait to be announced as outdated. Beyond, the time to live has to do.
 const OUTDATED: usize = 1024;
 
+/// What the kernel should forget.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Outdated {
+    /// Of which file.
+    pub ino: Ino,
+    /// Whether its pages too, and not its attributes alone. While a read fails, they must stay: the kernel asks again for a
+    /// page that is taken away while it is read.
+    pub pages: bool,
+}
+
 /// What is known of a name without asking the store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Found {
@@ -40,9 +50,9 @@ pub struct Table {
     /// Files that the bucket may not know of yet.
     unpublished: HashSet<Ino>,
     /// Tells of files of which the kernel was told something that is not so any more.
-    outdated: SyncSender<Ino>,
+    outdated: SyncSender<Outdated>,
     /// The other end, until somebody takes it.
-    announced: Option<Receiver<Ino>>,
+    announced: Option<Receiver<Outdated>>,
     /// The last number handed out as a generation or a shelf.
     serial: u64,
     /// How long an answer of the store is believed.
@@ -136,8 +146,8 @@ impl Table {
             .filter(move |inode| inode.parent == parent && inode.linked)
     }
 
-    /// Where inodes are announced whose attributes and pages the kernel should drop. There is one to take.
-    pub fn announcements(&mut self) -> Option<Receiver<Ino>> {
+    /// Where is announced what the kernel should forget. There is one to take.
+    pub fn announcements(&mut self) -> Option<Receiver<Outdated>> {
         self.announced.take()
     }
 
@@ -219,7 +229,7 @@ impl Table {
             if inode.refresh(&node, checked) {
                 if inode.content() != before {
                     // The kernel may believe the old length for a while, and cut what is read off at it.
-                    let _ = self.outdated.try_send(ino);
+                    let _ = self.outdated.try_send(Outdated { ino, pages: true });
                 }
                 return Some(ino);
             }
@@ -376,7 +386,13 @@ impl Table {
     /// As [`Table::distrust`], and announces that the kernel should not believe it either.
     pub fn outdate(&mut self, ino: Ino) {
         self.distrust(ino);
-        let _ = self.outdated.try_send(ino);
+        let _ = self.outdated.try_send(Outdated { ino, pages: true });
+    }
+
+    /// The same for a file whose content is another one than its readers have opened: their pages stay as they are.
+    pub fn outdate_attributes(&mut self, ino: Ino) {
+        self.distrust(ino);
+        let _ = self.outdated.try_send(Outdated { ino, pages: false });
     }
 
     /// Notes that the kernel got a reference.
