@@ -107,15 +107,12 @@ pub(crate) fn zeroed_on_drop(secret: Vec<u8>) -> Bytes {
     Bytes::from_owner(Zeroizing::new(secret))
 }
 
-/// Text from outside, made fit for a message: the pieces of `secret` are taken out, so is anything
+/// Text from outside, made fit for a message: every piece of `secret` is taken out, so is anything
 /// else that looks like a token or a key, control characters are escaped and the length is bounded.
 pub(crate) fn quotable(text: &str, secret: &str) -> String {
     const LONGEST: usize = 400;
-    let mut shown = text.to_owned();
-    for piece in secret.split('.').filter(|piece| piece.len() >= 8) {
-        shown = shown.replace(piece, HIDDEN);
-    }
-    let shown = without_long_runs(&shown);
+    let shown = without_pieces(text, secret);
+    let shown = without_long_runs(&without_marked(&shown));
     let mut quoted: String = shown.trim().escape_debug().take(LONGEST).collect();
     // `escape_debug` is for literals; quotes need no escape in a sentence.
     quoted = quoted.replace("\\\"", "\"").replace("\\'", "'");
@@ -123,6 +120,83 @@ pub(crate) fn quotable(text: &str, secret: &str) -> String {
         quoted.push('…');
     }
     quoted
+}
+
+/// The shortest piece of a secret that is one. What is shorter is in every text.
+const PIECE: usize = 8;
+
+/// Replaces what the text has in common with `secret`, wherever that begins and ends in it: servers
+/// cut what they quote.
+fn without_pieces(text: &str, secret: &str) -> String {
+    let mut pieces: Zeroizing<Vec<[u8; PIECE]>> = Zeroizing::new(pieces(secret).collect());
+    pieces.sort_unstable();
+    let mut shown = String::with_capacity(text.len());
+    // What is still to be shown begins at `from`, what is hidden ends at `until`.
+    let (mut from, mut until) = (0, 0);
+    for (at, piece) in self::pieces(text).enumerate() {
+        if pieces.binary_search(&piece).is_err() {
+            continue;
+        }
+        // Half a character is hidden whole.
+        let begin = text.floor_char_boundary(at);
+        if begin > until || until == 0 {
+            shown.push_str(&text[from..begin]);
+            shown.push_str(HIDDEN);
+        }
+        until = text.ceil_char_boundary(at + PIECE);
+        from = until;
+    }
+    shown.push_str(&text[from..]);
+    shown
+}
+
+fn pieces(text: &str) -> impl Iterator<Item = [u8; PIECE]> {
+    let windows = text.as_bytes().windows(PIECE);
+    windows.filter_map(|piece| piece.try_into().ok())
+}
+
+/// How the secrets of Google's services and JWTs begin: access tokens, refresh tokens, client
+/// secrets, keys of APIs, the encoding of `{"`.
+const MARKS: [&str; 5] = ["ya29.", "1//", "GOCSPX-", "AIza", "eyJ"];
+
+/// Replaces what begins like a secret, however short it is.
+fn without_marked(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(next) = rest.chars().next() {
+        let length = match begins_word(&text[..text.len() - rest.len()]) {
+            true => marked(rest),
+            false => None,
+        };
+        if length.is_some() {
+            shown.push_str(HIDDEN);
+        } else {
+            shown.push(next);
+        }
+        rest = &rest[length.unwrap_or(next.len_utf8())..];
+    }
+    shown
+}
+
+/// The length of the secret that `text` begins with.
+fn marked(text: &str) -> Option<usize> {
+    // Less behind its mark is a sentence about secrets.
+    const LEAST: usize = 4;
+    let mark = MARKS.iter().find(|mark| text.starts_with(**mark))?;
+    let is_of_token = |c: char| c.is_ascii_alphanumeric() || "-_./+=~%".contains(c);
+    let end = text.find(|c| !is_of_token(c)).unwrap_or(text.len());
+    let length = text[..end].trim_end_matches('.').len();
+    (length >= mark.len() + LEAST).then_some(length)
+}
+
+/// Whether a word may begin after this: not within another, but after an escaped byte of a URL.
+fn begins_word(before: &str) -> bool {
+    let before = before.as_bytes();
+    match before {
+        [.., b'%', high, low] if high.is_ascii_hexdigit() && low.is_ascii_hexdigit() => true,
+        [.., last] => !last.is_ascii_alphanumeric(),
+        [] => true,
+    }
 }
 
 /// Replaces each run of more than 40 base64url characters. Names of pools and providers end at 32,
@@ -171,6 +245,53 @@ mod tests {
             secret.split('.').all(|piece| !echo.contains(piece)),
             "{echo}"
         );
+    }
+
+    #[test]
+    fn any_piece_of_a_secret_is_taken_out_and_what_stands_around_it_is_not() {
+        let secret = "abcdefghijklmnopqrstuvwxyz0123456789ABCDEFGHIJ.second-one";
+        for (text, told) in [
+            (
+                "got abcdefghijklmnopqrstuvwxyz0123456789ABCD…",
+                "got [secret]…",
+            ),
+            ("got hijklmno, no", "got [secret], no"),
+            ("hijklmno and cdefghij", "[secret] and [secret]"),
+            ("<<hijklmnocdefghij>>", "<<[secret]>>"),
+            ("xxxabcdefghxxxsecond-oyyy", "xxx[secret]xxx[secret]yyy"),
+            ("ends in second-one", "ends in [secret]"),
+            ("second-one", "[secret]"),
+            ("got hijklmn", "got hijklmn"),
+            ("", ""),
+        ] {
+            assert_eq!(quotable(text, secret), told, "{text}");
+        }
+        let umlauts = quotable("xöäüöäx", "äüöäü");
+        assert_eq!(umlauts, "xö[secret]x");
+    }
+
+    #[test]
+    fn what_begins_like_a_secret_is_taken_out_however_short_it_is() {
+        for (text, told) in [
+            (
+                "Bearer ya29.a0AfH6SMBxxxxxxxxxx is bad",
+                "Bearer [secret] is bad",
+            ),
+            ("Bearer%20ya29.a0Af&x", "Bearer%20[secret]&x"),
+            ("(1//0gAbC-dE_f/x).", "([secret])."),
+            ("client_secret=GOCSPX-abcd.", "client_secret=[secret]."),
+            ("key AIzaSyAbCdEfGh", "key [secret]"),
+            ("\"eyJhbGciOi.eyJpc3M.c2ln\"", "\"[secret]\""),
+            ("ya29.abcd ya29.efgh", "[secret] [secret]"),
+            // No secrets.
+            (
+                "a keyJson, no ya29. and no 1//",
+                "a keyJson, no ya29. and no 1//",
+            ),
+            ("https://h1//abcd", "https://h1//abcd"),
+        ] {
+            assert_eq!(quotable(text, ""), told, "{text}");
+        }
     }
 
     #[test]
