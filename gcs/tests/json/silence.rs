@@ -5,6 +5,9 @@ use std::time::Duration;
 use gcsmount_gcs::client::json::{JsonStore, Pool};
 use gcsmount_gcs::store::Preconditions;
 use gcsmount_gcs::{BucketName, Cause, Generation, Kind, Store};
+use google_cloud_auth::credentials::{CacheableResource, Credentials, CredentialsProvider};
+use google_cloud_auth::errors::CredentialsError;
+use http::{Extensions, HeaderMap};
 use tokio::time::{Instant, timeout};
 
 use crate::script::{
@@ -132,4 +135,37 @@ async fn bodies_and_uploads_wait_no_longer_either() {
     assert_eq!(error.cause, Some(Cause::TimedOut));
     assert_eq!(start.elapsed().as_secs(), 5 + 5);
     server.seen();
+}
+
+/// A provider that waits as a broker does for a token that does not come.
+#[derive(Debug)]
+struct Waiting;
+
+impl CredentialsProvider for Waiting {
+    async fn headers(
+        &self,
+        _extensions: Extensions,
+    ) -> Result<CacheableResource<HeaderMap>, CredentialsError> {
+        tokio::time::sleep(Duration::from_secs(15)).await;
+        Err(CredentialsError::from_msg(true, "no token came"))
+    }
+
+    async fn universe_domain(&self) -> Option<String> {
+        None
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_queue_of_calls_waits_for_a_token_once() {
+    let server = Server::new([]);
+    let store = server.store_with(config(Some(Credentials::from(Waiting))));
+    let mut waits = Vec::new();
+    for _ in 0..4 {
+        let start = Instant::now();
+        let error = store.stat(&name("o")).await.unwrap_err();
+        assert_eq!(error.cause, Some(Cause::Credentials), "{error}");
+        waits.push(start.elapsed().as_secs());
+    }
+    assert!((20..=36).contains(&waits[0]), "{waits:?}");
+    assert!(waits[1..].iter().all(|&wait| wait <= 5), "{waits:?}");
 }

@@ -86,6 +86,7 @@ impl Client {
         self.host.retries.earn(&self.retry.budget);
         let turn = self.host.silence.begin(call.payload.len(), &self.timeouts);
         let mut deadline = Deadline::after(turn.limit());
+        let tokens_until = Instant::now() + self.timeouts.token;
         let mut may_have_acted = false;
         let mut unavailable = 0;
         for next in 1.. {
@@ -102,13 +103,17 @@ impl Client {
             let left = deadline.end().saturating_duration_since(Instant::now());
             let pause = self.pause(&error, next, left);
             let late = pause.is_none();
-            let allowed =
-                retry::repeats(call.safety(), &error) && unavailable < self.retry.attempts;
+            // Whoever gives tokens has tried again all the while.
+            let tokenless =
+                error.cause == Some(Cause::Credentials) && Instant::now() >= tokens_until;
+            let allowed = retry::repeats(call.safety(), &error)
+                && unavailable < self.retry.attempts
+                && !tokenless;
             let pause = pause.filter(|_| allowed);
             let Some(pause) = pause.and_then(|pause| self.in_turn(pause, left)) else {
                 let unheard = retry::is_unheard(&error);
                 let short = turn.is_short();
-                if late && unheard {
+                if (late && unheard) || tokenless {
                     turn.end_in_vain();
                 } else {
                     turn.end();
@@ -334,7 +339,10 @@ impl Client {
         call: &Call<'_>,
         error: &google_cloud_auth::errors::CredentialsError,
     ) -> Error {
-        let lost = Lost::new(Cause::Credentials, &error.to_string());
+        // A provider of ours says all of it in the source; what is around it is the library's.
+        let said =
+            std::error::Error::source(error).map_or_else(|| error.to_string(), ToString::to_string);
+        let lost = Lost::new(Cause::Credentials, &said);
         let kind = if error.is_transient() {
             Kind::Unavailable
         } else {

@@ -70,6 +70,8 @@ pub struct Timeouts {
     /// have acted is not looked for. So a queue of calls fails soon behind its first. One operation in 10 minutes still
     /// has its full time.
     pub silent: Duration,
+    /// How long an operation asks for a token that does not come. It is `silent` after that, as for a silent store.
+    pub token: Duration,
 }
 
 impl Default for Timeouts {
@@ -79,6 +81,7 @@ impl Default for Timeouts {
             idle: Duration::from_secs(15),
             operation: Duration::from_secs(120),
             silent: Duration::from_secs(5),
+            token: Duration::from_secs(20),
         }
     }
 }
