@@ -10,6 +10,7 @@ use parking_lot::Mutex;
 use crate::boundary::Boundary;
 use crate::clock::{Clock, Timestamp};
 use crate::error::{ApiError, Kind};
+use crate::journal::{Batch, Change, Journal, Mirror};
 use crate::name::BucketName;
 use crate::principal::Principal;
 use crate::role::{Permission, Resource, Role};
@@ -68,16 +69,43 @@ pub(crate) struct Access {
     /// By bucket.
     bindings: Mutex<HashMap<BucketName, Vec<(String, Role)>>>,
     token_ttl: Mutex<Duration>,
+    journal: Option<Arc<Journal>>,
 }
 
 impl Access {
-    pub(crate) fn new(clock: Clock, enforced: bool, token_ttl: Duration) -> Self {
+    /// With the bindings that a journal held, which is told of all changes of them.
+    pub(crate) fn new(
+        clock: Clock,
+        (enforced, token_ttl): (bool, Duration),
+        journal: Option<Arc<Journal>>,
+        kept: &Mirror,
+    ) -> Self {
+        let bindings = kept.buckets.iter();
+        let bindings = bindings.map(|(name, bucket)| (name.clone(), bucket.bindings.clone()));
         Self {
             clock,
             enforced,
             tokens: Mutex::default(),
-            bindings: Mutex::default(),
+            bindings: Mutex::new(bindings.collect()),
             token_ttl: Mutex::new(token_ttl),
+            journal,
+        }
+    }
+
+    /// Changes the bindings of a bucket.
+    fn bind(&self, bucket: &BucketName, change: impl FnOnce(&mut Vec<(String, Role)>)) {
+        let mut bindings = self.bindings.lock();
+        let of_bucket = bindings.entry(bucket.clone()).or_default();
+        change(of_bucket);
+        if let Some(journal) = &self.journal {
+            let change = Change::Grants {
+                bucket: bucket.clone(),
+                bindings: of_bucket.clone(),
+            };
+            journal.add(Batch {
+                last_generation: 0,
+                changes: vec![change],
+            });
         }
     }
 
@@ -229,25 +257,26 @@ impl Access {
     }
 
     pub(crate) fn grant(&self, bucket: &BucketName, member: &str, role: Role) {
-        let mut bindings = self.bindings.lock();
-        let of_bucket = bindings.entry(bucket.clone()).or_default();
         let binding = (member.to_owned(), role);
-        if !of_bucket.contains(&binding) {
-            of_bucket.push(binding);
-        }
+        self.bind(bucket, |bindings| {
+            if !bindings.contains(&binding) {
+                bindings.push(binding);
+            }
+        });
     }
 
     /// Takes every role on the bucket from a member.
     pub(crate) fn revoke(&self, bucket: &BucketName, member: &str) {
-        if let Some(of_bucket) = self.bindings.lock().get_mut(bucket) {
-            of_bucket.retain(|(known, _)| known != member);
-        }
+        self.bind(bucket, |bindings| {
+            bindings.retain(|(known, _)| known != member);
+        });
     }
 
     pub(crate) fn replace(&self, bucket: &BucketName, bindings: Vec<(String, Role)>) {
-        self.bindings.lock().insert(bucket.clone(), bindings);
+        self.bind(bucket, |old| *old = bindings);
     }
 
+    /// Forgets the policy of a bucket that is gone.
     pub(crate) fn forget(&self, bucket: &BucketName) {
         self.bindings.lock().remove(bucket);
     }

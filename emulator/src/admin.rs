@@ -32,6 +32,8 @@ pub enum ErrorKind {
     NotFound,
     /// What is to be created exists already.
     Exists,
+    /// The data directory cannot be written: the change holds until the emulator ends, and is not kept.
+    NotKept,
 }
 
 /// A refused administrative call.
@@ -53,6 +55,7 @@ impl Error {
         let kind = match error.kind {
             Kind::Conflict => ErrorKind::Exists,
             Kind::BucketNotFound | Kind::ObjectNotFound | Kind::NothingHere => ErrorKind::NotFound,
+            Kind::Unavailable => ErrorKind::NotKept,
             _ => ErrorKind::InvalidName,
         };
         Self {
@@ -83,6 +86,14 @@ impl Admin {
 
     pub(crate) fn state(&self) -> &Arc<State> {
         &self.state
+    }
+
+    /// Waits until what was changed about `subject` is kept, where anything is. That is one write to a disk.
+    fn keep<T>(&self, subject: &str, outcome: T) -> Result<T, Error> {
+        let settled = self.state.journal.as_ref().map_or(Ok(()), |j| j.settle());
+        settled
+            .map(|()| outcome)
+            .map_err(|error| Error::new(subject, &error))
     }
 
     /// Creates a bucket that every identity of the built-in pool administers the objects of.
@@ -118,7 +129,7 @@ impl Admin {
         self.state
             .access
             .grant(&info.name, &pool_member(cluster::POOL), Role::ObjectAdmin);
-        Ok(())
+        self.keep(name, ())
     }
 
     /// Sets what a bucket is like.
@@ -135,7 +146,7 @@ impl Admin {
     /// # Errors
     /// The bucket does not exist.
     pub fn usage(&self, bucket: &str) -> Result<Usage, Error> {
-        let usage = self.state.store.usage(bucket);
+        let usage = self.state.store.usage(&self.bucket(bucket)?);
         usage.map_err(|error| Error::new(bucket, &error))
     }
 
@@ -147,7 +158,7 @@ impl Admin {
     /// The bucket does not exist.
     pub fn grant(&self, bucket: &str, member: &str, role: Role) -> Result<(), Error> {
         self.state.access.grant(&self.bucket(bucket)?, member, role);
-        Ok(())
+        self.keep(bucket, ())
     }
 
     /// Takes every role on a bucket from a member.
@@ -156,7 +167,7 @@ impl Admin {
     /// The bucket does not exist.
     pub fn revoke(&self, bucket: &str, member: &str) -> Result<(), Error> {
         self.state.access.revoke(&self.bucket(bucket)?, member);
-        Ok(())
+        self.keep(bucket, ())
     }
 
     /// Replaces all bindings of a bucket.
@@ -167,7 +178,7 @@ impl Admin {
         self.state
             .access
             .replace(&self.bucket(bucket)?, bindings.to_vec());
-        Ok(())
+        self.keep(bucket, ())
     }
 
     fn bucket(&self, name: &str) -> Result<BucketName, Error> {
@@ -267,7 +278,7 @@ impl Admin {
                 self.state.store.plant(&bucket, &parsed, draft)
             });
         let object = planted.map_err(|error| Error::new(name, &error))?;
-        Ok(object.generation)
+        self.keep(name, object.generation)
     }
 
     /// Adds a fault rule after those in force.

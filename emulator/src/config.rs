@@ -2,10 +2,11 @@
 
 use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-use serde::{Deserialize, Deserializer};
+use serde::{Deserialize, Serialize};
 
 use crate::metadata::MetadataFlavor;
 
@@ -49,6 +50,11 @@ pub struct Config {
     pub idle_timeout: Duration,
     /// Whether uploads get an `md5Hash`, which costs about two seconds of CPU a GiB. Without it objects look as composed ones do.
     pub md5: bool,
+    /// Where buckets, policies, folders and all versions of objects are kept over restarts; `None` for in memory alone.
+    /// What was acknowledged is on the disk, whenever the process ends. Contents stay in memory all the same. One emulator
+    /// at a time has the directory, from its start until the last [`Admin`](crate::Admin) handle of it is dropped; of
+    /// [`Self::buckets`] only those are created that it lacks. A journal of another version is set aside, not read.
+    pub data_dir: Option<PathBuf>,
 }
 
 impl Default for Config {
@@ -69,6 +75,7 @@ impl Default for Config {
             max_connections: 4_096,
             idle_timeout: Duration::from_secs(60),
             md5: true,
+            data_dir: None,
         }
     }
 }
@@ -156,7 +163,7 @@ impl fmt::Display for MutationLimit {
 }
 
 /// What a bucket is set to, beside its name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct BucketSettings {
     /// Uniform bucket-level access. Without it a federated principal, and whoever comes with a credential access
@@ -165,19 +172,35 @@ pub struct BucketSettings {
     /// Whether each request must name the project that pays for it, by `userProject` or `x-goog-user-project`.
     pub requester_pays: bool,
     /// How long an object is kept from being replaced or deleted; `None` for no retention policy.
-    #[serde(rename = "retention_seconds", deserialize_with = "seconds")]
+    #[serde(rename = "retention_seconds", with = "seconds")]
     pub retention: Option<Duration>,
     /// Whether a version that is replaced or deleted stays as a noncurrent one.
     pub versioning: bool,
     /// How long a version that would be gone is kept to be restored; `None` for no soft delete policy. New buckets have
     /// none, where GCS gives them one of seven days.
-    #[serde(rename = "soft_delete_seconds", deserialize_with = "seconds")]
+    #[serde(rename = "soft_delete_seconds", with = "seconds")]
     pub soft_delete: Option<Duration>,
 }
 
-fn seconds<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>, D::Error> {
-    let seconds = Option::<u64>::deserialize(deserializer)?;
-    Ok(seconds.map(Duration::from_secs))
+mod seconds {
+    use std::time::Duration;
+
+    use serde::{Deserialize, Deserializer, Serialize as _, Serializer};
+
+    #[expect(clippy::ref_option, reason = "serde's signature")]
+    pub(super) fn serialize<S: Serializer>(
+        period: &Option<Duration>,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        period.map(|period| period.as_secs()).serialize(serializer)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Option<Duration>, D::Error> {
+        let seconds = Option::<u64>::deserialize(deserializer)?;
+        Ok(seconds.map(Duration::from_secs))
+    }
 }
 
 impl Default for BucketSettings {

@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::{Bytes, BytesMut};
 use md5::{Digest as _, Md5};
@@ -104,9 +105,14 @@ impl std::io::Read for RopeReader {
     }
 }
 
+/// Where the next content's number comes from.
+static NEXT_ID: AtomicU64 = AtomicU64::new(1);
+
 /// The bytes of one object version and what is known of them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Content {
+    /// By which a journal knows it: clones have the same, others another.
+    pub(crate) id: u64,
     pub(crate) rope: Rope,
     pub(crate) crc32c: u32,
     /// Absent from composed objects.
@@ -123,6 +129,15 @@ impl Content {
         builder.finish()
     }
 
+    /// Takes the number of a content that came from a journal, so that no other gets it.
+    pub(crate) fn claim_id(&self) {
+        NEXT_ID.fetch_max(self.id + 1, Ordering::Relaxed);
+    }
+
+    fn next_id() -> u64 {
+        NEXT_ID.fetch_add(1, Ordering::Relaxed)
+    }
+
     /// Puts contents behind one another, sharing their bytes; the checksum is combined from theirs.
     pub(crate) fn concatenate<'a>(parts: impl IntoIterator<Item = &'a Self>) -> Self {
         let mut pieces = Vec::new();
@@ -135,6 +150,7 @@ impl Content {
             components += part.components.unwrap_or(1);
         }
         Self {
+            id: Self::next_id(),
             rope: Rope::new(pieces),
             crc32c,
             md5: None,
@@ -195,6 +211,7 @@ impl ContentBuilder {
     pub(crate) fn finish(mut self) -> Content {
         self.settle();
         Content {
+            id: Content::next_id(),
             rope: Rope::new(self.pieces),
             crc32c: self.crc32c,
             md5: self.md5.map(|md5| md5.finalize().into()),

@@ -83,6 +83,11 @@ impl History {
             .find(|entry| entry.object.generation == generation)
     }
 
+    /// The versions of a name, the oldest first.
+    pub(crate) fn of(&self, name: &ObjectName) -> &[Entry] {
+        self.by_name.get(name).map_or(&[], Vec::as_slice)
+    }
+
     pub(crate) fn take(&mut self, name: &ObjectName, generation: u64) -> Option<Entry> {
         let entries = self.by_name.get_mut(name)?;
         let at = entries

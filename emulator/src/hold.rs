@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::clock::Timestamp;
@@ -10,7 +11,7 @@ use crate::error::{ApiError, Kind};
 use crate::object::{Object, rfc3339_seconds};
 
 /// The holds of an object.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Holds {
     pub(crate) temporary: bool,
     /// Its release begins the retention period.

@@ -14,7 +14,8 @@
 //!   which every bucket refuses, or that of a pod, as GKE's own server does ([`MetadataFlavor`]);
 //! - the administrative interface below, which is also the Rust API of [`Admin`].
 //!
-//! Everything is in memory. Versions of objects are immutable and share their bytes.
+//! Everything is in memory, and with [`Config::data_dir`] on the disk too. Versions of objects are immutable and share
+//! their bytes.
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")]
@@ -30,6 +31,15 @@
 //! # Ok(())
 //! # }
 //! ```
+//!
+//! # What survives
+//!
+//! With a data directory, buckets and their policies, folders and all versions of objects are in its `journal`. No answer
+//! leaves before what it tells of is on the disk, by `fdatasync`; requests that wait together share one. So whatever was
+//! acknowledged is there after a kill at any moment. A frame that was being written then is cut off; a journal that is
+//! damaged before its end is an error at the start; one of another version is renamed `journal.set-aside-…` and not
+//! read. If the disk fails, answers are 503 from then on. Upload sessions, tokens, accounts, keys, faults and counters do
+//! not survive: a session that was open is 404 afterwards, and its upload begins anew.
 //!
 //! # Administration over HTTP
 //!
@@ -143,6 +153,7 @@ mod history;
 mod hold;
 mod iam;
 mod inbound;
+mod journal;
 mod json;
 mod jwt;
 mod limit;

@@ -5,6 +5,8 @@ use std::fmt;
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
 /// Why a name was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum NameError {
@@ -38,7 +40,8 @@ pub(crate) enum NameError {
 const HIERARCHICAL: usize = 512;
 
 /// An object's name. Ordered by its bytes, as listings are.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
 pub(crate) struct ObjectName(Arc<str>);
 
 impl ObjectName {
@@ -58,7 +61,8 @@ impl ObjectName {
 }
 
 /// A folder's name: a path that ends with a slash. Ordered by its bytes, as listings are.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
 pub(crate) struct FolderName(Arc<str>);
 
 impl FolderName {
@@ -120,7 +124,8 @@ impl fmt::Display for ObjectName {
 }
 
 /// A bucket's name.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
 pub(crate) struct BucketName(Arc<str>);
 
 impl BucketName {
@@ -157,6 +162,27 @@ impl fmt::Display for BucketName {
         f.write_str(&self.0)
     }
 }
+
+/// Names are texts in a journal, and are checked when they come back.
+macro_rules! texts {
+    ($($name:ident),+) => {$(
+        impl TryFrom<String> for $name {
+            type Error = NameError;
+
+            fn try_from(text: String) -> Result<Self, NameError> {
+                Self::parse(&text)
+            }
+        }
+
+        impl From<$name> for String {
+            fn from(name: $name) -> Self {
+                name.as_str().to_owned()
+            }
+        }
+    )+};
+}
+
+texts!(BucketName, FolderName, ObjectName);
 
 #[cfg(test)]
 mod tests {

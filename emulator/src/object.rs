@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
@@ -76,7 +77,7 @@ fn varint(out: &mut Vec<u8>, mut value: u64) {
 }
 
 /// The writable part of an object resource.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Attributes {
     pub(crate) content_type: Option<String>,
     pub(crate) content_encoding: Option<String>,

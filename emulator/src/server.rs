@@ -41,10 +41,13 @@ impl Emulator {
     ///
     /// # Errors
     /// An address cannot be bound, or a bucket or service account has a name that is refused or occurs twice
-    /// ([`io::ErrorKind::InvalidInput`]).
+    /// ([`io::ErrorKind::InvalidInput`]). The data directory is in use ([`io::ErrorKind::ResourceBusy`]), damaged
+    /// ([`io::ErrorKind::InvalidData`]), or cannot be read or written.
     pub async fn start(config: Config) -> io::Result<Self> {
-        let admin = Admin::new(Arc::new(State::new(&config)));
-        for bucket in &config.buckets {
+        let admin = Admin::new(Arc::new(State::new(&config)?));
+        let kept = admin.state().store.buckets();
+        let is_kept = |name: &String| kept.iter().any(|info| info.name.as_str() == name);
+        for bucket in config.buckets.iter().filter(|name| !is_kept(name)) {
             let created = admin.create_bucket(bucket);
             created.map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
         }

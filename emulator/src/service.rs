@@ -103,7 +103,14 @@ async fn shaped(
     }
     let reply = match scripted(fault.as_ref(), route.dialect) {
         Some(error) => refuse(&error, route.dialect, inbound).await,
-        None => attempt(state, local, route, query, parts, inbound).await?,
+        None => {
+            let dialect = route.dialect;
+            let reply = attempt(state, local, route, query, parts, inbound).await?;
+            match state.settled().await {
+                Ok(()) => reply,
+                Err(error) => error.reply(dialect),
+            }
+        }
     };
     if fault == Some(FaultAction::LostAnswer) {
         return Err(Dropped);

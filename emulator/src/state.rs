@@ -1,5 +1,6 @@
 //! Everything that the listeners of one emulator share.
 
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,6 +14,7 @@ use crate::config::{Auth, Config};
 use crate::counters::Tally;
 use crate::error::ApiError;
 use crate::fault::Faults;
+use crate::journal::{Journal, Mirror};
 use crate::jwt::Signer;
 use crate::metadata::Flavors;
 use crate::oauth::login::Logins;
@@ -47,18 +49,26 @@ pub(crate) struct State {
     pub(crate) faults: Faults,
     pub(crate) tally: Arc<Tally>,
     pub(crate) limits: Limits,
+    pub(crate) journal: Option<Arc<Journal>>,
 }
 
 impl State {
-    pub(crate) fn new(config: &Config) -> Self {
+    /// With what the data directory holds, where there is one.
+    pub(crate) fn new(config: &Config) -> io::Result<Self> {
         let clock = Clock::default();
-        Self {
-            store: Store::new(clock.clone(), config.mutation_limit),
+        let opened = config.data_dir.as_deref().map(Journal::open).transpose()?;
+        let (journal, kept) = opened.map_or_else(
+            || (None, Mirror::default()),
+            |(journal, kept)| (Some(Arc::new(journal)), kept),
+        );
+        Ok(Self {
+            store: Store::new(clock.clone(), config.mutation_limit, journal.clone(), &kept),
             sessions: Sessions::new(config.max_sessions),
             access: Access::new(
                 clock.clone(),
-                config.auth == Auth::Required,
-                config.access_token_ttl,
+                (config.auth == Auth::Required, config.access_token_ttl),
+                journal.clone(),
+                &kept,
             ),
             sts: Sts::new(&config.providers),
             accounts: Accounts::default(),
@@ -74,7 +84,16 @@ impl State {
                 idle_timeout: config.idle_timeout,
                 md5: config.md5,
             },
+            journal,
             clock,
+        })
+    }
+
+    /// Waits until all that was done so far is kept, where anything is.
+    pub(crate) async fn settled(&self) -> Result<(), ApiError> {
+        match &self.journal {
+            Some(journal) => journal.settled().await,
+            None => Ok(()),
         }
     }
 

@@ -6,7 +6,7 @@
 
 mod folders;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,6 +19,7 @@ use crate::error::{ApiError, Kind};
 use crate::hierarchy::{Folders, Renames};
 use crate::history::{Entry, History, Kept, Standing, Usage};
 use crate::hold;
+use crate::journal::{Batch, Change, Journal, Mirror, MirrorBucket};
 use crate::limit::Limiter;
 use crate::listing::{self, ListQuery, Page, Versions, View};
 use crate::name::{BucketName, FolderName, ObjectName};
@@ -74,6 +75,66 @@ struct Bucket {
 }
 
 impl Bucket {
+    fn new(info: Arc<BucketInfo>) -> Self {
+        Self {
+            objects: Objects::new(),
+            noncurrent: History::default(),
+            soft_deleted: History::default(),
+            folders: info.hierarchical.then(Folders::new),
+            renames: Renames::default(),
+            info,
+        }
+    }
+
+    /// A bucket as a journal kept it.
+    fn kept(kept: &MirrorBucket) -> Self {
+        let mut bucket = Self::new(Arc::clone(&kept.info));
+        if let Some(folders) = &mut bucket.folders {
+            folders.clone_from(&kept.folders);
+        }
+        for entry in kept.names.values().flatten() {
+            bucket.file(entry.clone());
+        }
+        bucket
+    }
+
+    /// Puts a version where its standing has it, in the place of one of its generation, which is returned.
+    fn file(&mut self, entry: Entry) -> Option<Arc<Object>> {
+        let (objects, noncurrent, soft_deleted) = (
+            &mut self.objects,
+            &mut self.noncurrent,
+            &mut self.soft_deleted,
+        );
+        file(objects, noncurrent, soft_deleted, entry)
+    }
+
+    /// All versions of a name.
+    fn versions(&self, name: &ObjectName) -> Vec<Entry> {
+        let live = self.objects.get(name).cloned().map(Entry::live);
+        let former = [self.noncurrent.of(name), self.soft_deleted.of(name)];
+        live.into_iter().chain(former.concat()).collect()
+    }
+
+    /// What touched names and folders are like now.
+    fn changes(&self, touched: Touched) -> Vec<Change> {
+        let bucket = &self.info.name;
+        let folders = touched.folders.into_iter().map(|name| Change::Folder {
+            bucket: bucket.clone(),
+            folder: self
+                .folders
+                .as_ref()
+                .and_then(|all| all.get(&name))
+                .cloned(),
+            name,
+        });
+        let names = touched.names.into_iter().map(|name| Change::Name {
+            bucket: bucket.clone(),
+            versions: self.versions(&name),
+            name,
+        });
+        folders.chain(names).collect()
+    }
+
     fn is_empty(&self) -> bool {
         self.objects.is_empty()
             && self.noncurrent.is_empty()
@@ -123,18 +184,38 @@ impl Terms {
 pub(crate) struct Store {
     clock: Clock,
     inner: Mutex<Inner>,
+    journal: Option<Arc<Journal>>,
 }
 
 impl Store {
-    pub(crate) fn new(clock: Clock, limit: Option<MutationLimit>) -> Self {
+    /// A store of what a journal held, which is told of all changes.
+    pub(crate) fn new(
+        clock: Clock,
+        limit: Option<MutationLimit>,
+        journal: Option<Arc<Journal>>,
+        kept: &Mirror,
+    ) -> Self {
+        let buckets = kept.buckets.iter();
+        let buckets = buckets.map(|(name, bucket)| (name.clone(), Bucket::kept(bucket)));
         let inner = Inner {
-            buckets: BTreeMap::new(),
+            buckets: buckets.collect(),
             limiter: limit.map(Limiter::new),
-            last_generation: 0,
+            last_generation: kept.last_generation,
         };
         Self {
             clock,
             inner: Mutex::new(inner),
+            journal,
+        }
+    }
+
+    /// Tells the journal of changes that took effect under the lock that the caller holds.
+    fn note(&self, last_generation: u64, changes: Vec<Change>) {
+        if let Some(journal) = self.journal.as_ref().filter(|_| !changes.is_empty()) {
+            journal.add(Batch {
+                last_generation,
+                changes,
+            });
         }
     }
 
@@ -156,15 +237,10 @@ impl Store {
             storage_class: new.storage_class,
             settings: new.settings,
         });
-        let bucket = Bucket {
-            info: Arc::clone(&info),
-            objects: Objects::new(),
-            noncurrent: History::default(),
-            soft_deleted: History::default(),
-            folders: new.hierarchical.then(Folders::new),
-            renames: Renames::default(),
-        };
+        let bucket = Bucket::new(Arc::clone(&info));
         inner.buckets.insert(new.name, bucket);
+        let changes = vec![Change::Bucket(Arc::clone(&info))];
+        self.note(inner.last_generation, changes);
         Ok(info)
     }
 
@@ -188,27 +264,22 @@ impl Store {
             settings,
             ..BucketInfo::clone(&bucket.info)
         });
-        Ok(Arc::clone(&bucket.info))
+        let info = Arc::clone(&bucket.info);
+        let changes = vec![Change::Bucket(Arc::clone(&info))];
+        self.note(inner.last_generation, changes);
+        Ok(info)
     }
 
     /// How much a bucket holds.
-    pub(crate) fn usage(&self, name: &str) -> Result<Usage, ApiError> {
-        let now = self.clock.now();
-        let mut inner = self.inner.lock();
-        let bucket = inner
-            .buckets
-            .get_mut(name)
-            .ok_or_else(ApiError::bucket_not_found)?;
-        let over = bucket.soft_deleted.expire(now);
+    pub(crate) fn usage(&self, bucket: &BucketName) -> Result<Usage, ApiError> {
         let former = |history: &History| Kept::count(history.entries().map(|entry| &entry.object));
-        let usage = Usage {
-            live: Kept::count(bucket.objects.values()),
-            noncurrent: former(&bucket.noncurrent),
-            soft_deleted: former(&bucket.soft_deleted),
-        };
-        drop(inner);
-        drop(over);
-        Ok(usage)
+        self.transact(bucket, |tx| {
+            Ok(Usage {
+                live: Kept::count(tx.objects.values()),
+                noncurrent: former(tx.noncurrent),
+                soft_deleted: former(tx.soft_deleted),
+            })
+        })
     }
 
     pub(crate) fn delete_bucket(&self, name: &str) -> Result<(), ApiError> {
@@ -217,7 +288,9 @@ impl Store {
             let message = "The bucket you tried to delete is not empty.";
             return Err(ApiError::new(Kind::Conflict, message));
         }
-        inner.buckets.remove(name);
+        if let Some((name, _)) = inner.buckets.remove_entry(name) {
+            self.note(inner.last_generation, vec![Change::BucketGone(name)]);
+        }
         Ok(())
     }
 
@@ -306,9 +379,12 @@ impl Store {
                 .buckets
                 .get_mut(bucket)
                 .ok_or_else(ApiError::bucket_not_found)?;
-            let over = entry.soft_deleted.expire(now);
-            replaced.extend(over.into_iter().map(|entry| entry.object));
-            work(&mut Transaction {
+            let mut touched = Touched::default();
+            for over in entry.soft_deleted.expire(now) {
+                touched.names.insert(over.object.name.clone());
+                replaced.push(over.object);
+            }
+            let result = work(&mut Transaction {
                 bucket,
                 info: &entry.info,
                 noncurrent: &mut entry.noncurrent,
@@ -319,8 +395,13 @@ impl Store {
                 limiter: inner.limiter.as_mut(),
                 last_generation: &mut inner.last_generation,
                 now,
+                touched: &mut touched,
                 replaced: &mut replaced,
-            })
+            });
+            if self.journal.is_some() {
+                self.note(inner.last_generation, entry.changes(touched));
+            }
+            result
         };
         // Freeing gigabytes takes a while: after the lock is released.
         drop(replaced);
@@ -375,6 +456,27 @@ fn find(
         .ok_or_else(|| ApiError::object_not_found(bucket, name))
 }
 
+/// Puts a version into the map of its standing, in the place of one of its generation, which is returned.
+fn file(
+    objects: &mut Objects,
+    noncurrent: &mut History,
+    soft_deleted: &mut History,
+    entry: Entry,
+) -> Option<Arc<Object>> {
+    match entry.standing {
+        Standing::Live => objects.insert(entry.object.name.clone(), entry.object),
+        Standing::Noncurrent { .. } => noncurrent.put(entry).map(|entry| entry.object),
+        Standing::SoftDeleted { .. } => soft_deleted.put(entry).map(|entry| entry.object),
+    }
+}
+
+/// What a transaction may have changed.
+#[derive(Debug, Default)]
+struct Touched {
+    names: BTreeSet<ObjectName>,
+    folders: BTreeSet<FolderName>,
+}
+
 /// One bucket under the lock.
 pub(crate) struct Transaction<'a> {
     bucket: &'a BucketName,
@@ -387,6 +489,7 @@ pub(crate) struct Transaction<'a> {
     limiter: Option<&'a mut Limiter>,
     last_generation: &'a mut u64,
     now: Timestamp,
+    touched: &'a mut Touched,
     /// Versions that went out of the maps, to be freed by the caller.
     replaced: &'a mut Vec<Arc<Object>>,
 }
@@ -519,6 +622,7 @@ impl Transaction<'_> {
         let object = if live.is_some_and(|live| live.generation == version.generation) {
             self.take_live(&version.name)
         } else {
+            self.touched.names.insert(version.name.clone());
             let taken = self.noncurrent.take(&version.name, version.generation);
             taken.map(|entry| entry.object)
         };
@@ -529,6 +633,7 @@ impl Transaction<'_> {
 
     /// Makes a new live version of a soft-deleted one, which is none then.
     pub(crate) fn restore(&mut self, buried: &Object) -> Arc<Object> {
+        self.touched.names.insert(buried.name.clone());
         let taken = self.soft_deleted.take(&buried.name, buried.generation);
         self.replaced.extend(taken.map(|entry| entry.object));
         let draft = Draft {
@@ -552,7 +657,9 @@ impl Transaction<'_> {
     }
 
     fn take_live(&mut self, name: &ObjectName) -> Option<Arc<Object>> {
-        self.objects.remove(name)
+        let taken = self.objects.remove(name)?;
+        self.touched.names.insert(name.clone());
+        Some(taken)
     }
 
     /// Makes a version live, in folders that come to be with it.
@@ -566,14 +673,8 @@ impl Transaction<'_> {
 
     /// Puts a version where its standing has it, in the place of one of its generation.
     fn file(&mut self, entry: Entry) {
-        let replaced = match entry.standing {
-            Standing::Live => {
-                let name = entry.object.name.clone();
-                self.objects.insert(name, entry.object)
-            }
-            Standing::Noncurrent { .. } => self.noncurrent.put(entry).map(|entry| entry.object),
-            Standing::SoftDeleted { .. } => self.soft_deleted.put(entry).map(|entry| entry.object),
-        };
+        self.touched.names.insert(entry.object.name.clone());
+        let replaced = file(self.objects, self.noncurrent, self.soft_deleted, entry);
         self.replaced.extend(replaced);
     }
 }

@@ -333,7 +333,7 @@ mod tests {
 
     #[test]
     fn no_request_is_a_panic_or_leads_to_a_token() {
-        let state = State::new(&Config::default());
+        let state = State::new(&Config::default()).unwrap();
         let kinds = ["application/x-www-form-urlencoded", "application/json"];
         let token = "\\PC{0,60}|[a-zA-Z0-9_-]{0,9}(\\.[a-zA-Z0-9_-]{0,9}){2}";
         let json = "\\PC{0,60}|[{}\\[\\]\":,a-zA-Z%0-9]{0,60}";

@@ -84,7 +84,10 @@ pub(crate) async fn answer(
 ) -> Response<ReplyBody> {
     let admin = Admin::new(Arc::clone(state));
     let done = match inbound.collect_small().await {
-        Ok(body) => act(&admin, parts, &body),
+        Ok(body) => match act(&admin, parts, &body) {
+            Ok(value) => state.settled().await.map(|()| value),
+            Err(error) => Err(error),
+        },
         Err(Failure::Refused(error)) => Err(error),
         Err(Failure::Broken) => Err(ApiError::invalid("the body was cut short")),
     };
@@ -168,6 +171,7 @@ fn told<T>(result: Result<T, Error>) -> Result<T, ApiError> {
             ErrorKind::InvalidName => Kind::Invalid,
             ErrorKind::NotFound => Kind::BucketNotFound,
             ErrorKind::Exists => Kind::Conflict,
+            ErrorKind::NotKept => Kind::Unavailable,
         };
         ApiError::new(kind, error.to_string())
     })

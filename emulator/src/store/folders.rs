@@ -211,12 +211,14 @@ impl Transaction<'_> {
 
     fn set_folder(&mut self, folder: Folder) {
         if let Some(folders) = &mut self.folders {
+            self.touched.folders.insert(folder.name.clone());
             folders.insert(folder.name.clone(), Arc::new(folder));
         }
     }
 
     fn unhouse(&mut self, name: &FolderName) {
         if let Some(folders) = &mut self.folders {
+            self.touched.folders.insert(name.clone());
             folders.remove(name);
         }
     }

@@ -14,6 +14,7 @@ mod faults;
 mod folders;
 mod holds;
 mod impersonation;
+mod journal;
 mod lifecycle;
 mod metadata;
 mod mutations;
