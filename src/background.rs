@@ -5,6 +5,7 @@
 //! as one line of JSON on its standard output and then lets go of the terminal.
 
 use std::env;
+use std::ffi::{OsStr, OsString};
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufRead, BufReader, Write};
 use std::path::Path;
@@ -18,6 +19,17 @@ use crate::exit::{Exit, Failure};
 
 /// Set in the environment of the background process, to the id of the one that waits for it.
 const MARK: &str = "GCSMOUNT_BACKGROUND";
+
+/// Variables whose values are paths. What is relative in them is meant from where the command was given, and the
+/// background process is at `/` by the time that it or a library opens the file.
+const PATHS: &[&str] = &[
+    "GOOGLE_APPLICATION_CREDENTIALS",
+    "CLOUDSDK_CONFIG",
+    "HOME",
+    "SSL_CERT_FILE",
+    "SSL_CERT_DIR",
+    "TMPDIR",
+];
 
 /// What the background process tells the one that waits.
 #[derive(Debug, Serialize, Deserialize)]
@@ -44,6 +56,7 @@ pub fn launch() -> Result<String, Failure> {
         .and_then(|exe| {
             Command::new(exe)
                 .args(env::args_os().skip(1))
+                .envs(absolute_paths(env::var_os))
                 .env(MARK, std::process::id().to_string())
                 .stdin(Stdio::null())
                 .stdout(Stdio::piped())
@@ -71,6 +84,26 @@ pub fn launch() -> Result<String, Failure> {
             ))
         }
     }
+}
+
+/// The [`PATHS`] that are set, made absolute. `SSL_CERT_DIR` alone may hold several, with colons between.
+fn absolute_paths(
+    variable: impl Fn(&'static str) -> Option<OsString>,
+) -> impl Iterator<Item = (&'static str, OsString)> {
+    PATHS.iter().filter_map(move |name| {
+        let value = variable(name).filter(|value| !value.is_empty())?;
+        let value = match *name {
+            "SSL_CERT_DIR" => env::join_paths(env::split_paths(&value).map(absolute)).ok()?,
+            _ => absolute(value),
+        };
+        Some((*name, value))
+    })
+}
+
+/// A path that cannot be made absolute stays as it is, and its reader says what is wrong with it.
+fn absolute(path: impl AsRef<OsStr>) -> OsString {
+    let path = path.as_ref();
+    std::path::absolute(path).map_or_else(|_| path.to_owned(), Into::into)
 }
 
 /// In the background process: leaves the shell's session, so that its hang-up and Ctrl-C do not reach the mount, and its
@@ -138,6 +171,31 @@ fn tell(outcome: &Outcome) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn relative_paths_of_the_environment_are_meant_from_here() {
+        let here = env::current_dir().unwrap();
+        let here = here.to_str().unwrap();
+        for (name, value, want) in [
+            (
+                "GOOGLE_APPLICATION_CREDENTIALS",
+                "key.json",
+                "HERE/key.json",
+            ),
+            ("GOOGLE_APPLICATION_CREDENTIALS", "a:b", "HERE/a:b"),
+            ("CLOUDSDK_CONFIG", "./gcloud", "HERE/gcloud"),
+            ("HOME", "/root", "/root"),
+            ("SSL_CERT_FILE", "ca.pem", "HERE/ca.pem"),
+            ("SSL_CERT_DIR", "/etc/ssl:certs", "/etc/ssl:HERE/certs"),
+            ("TMPDIR", "tmp", "HERE/tmp"),
+        ] {
+            let set = |asked: &'static str| (asked == name).then(|| value.into());
+            let paths: Vec<_> = absolute_paths(set).collect();
+            let want = want.replace("HERE", here).into();
+            assert_eq!(paths, [(name, want)], "{name}={value}");
+        }
+        assert_eq!(absolute_paths(|_| Some(OsString::new())).count(), 0);
+    }
 
     #[test]
     fn outcomes_survive_the_pipe() {
