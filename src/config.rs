@@ -3,11 +3,13 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use gcsmount_auth::boundary::Access;
 use gcsmount_gcs::BucketName;
 
 use crate::cli::Settings;
 use crate::exit::{Exit, Failure};
-use crate::identity::{self, Identity, Place};
+use crate::identity::{self, Identity, Place, Source};
+use crate::limits::{self, Reach};
 
 /// One mount.
 #[derive(Debug)]
@@ -20,6 +22,8 @@ pub struct MountConfig {
     pub identity: Identity,
     /// Base URL of the store.
     pub endpoint: String,
+    /// Whether the token service is Google's although the store is not, and nobody has said so.
+    pub lonely_endpoint: bool,
     /// Who pays where the requester pays.
     pub billing_project: Option<String>,
     /// How long to go on when the service is out of reach at the start.
@@ -60,27 +64,29 @@ impl MountConfig {
     /// # Errors
     /// [`Exit::Usage`].
     pub fn read(settings: &Settings) -> Result<Self, Failure> {
-        let [bucket, _] = settings.arguments.as_slice() else {
-            return Err(wrong_arguments(
-                "BUCKET and DIR",
-                settings,
-                "gcsmount [mount] [flags] BUCKET DIR",
-            ));
+        const FORM: &str = "gcsmount [mount] [flags] BUCKET DIR";
+        let [bucket, dir] = settings.arguments.as_slice() else {
+            return Err(wrong_arguments("BUCKET and DIR", settings, FORM));
         };
+        if bucket.starts_with(['/', '.']) {
+            let sentence =
+                format!("the bucket comes first: gcsmount {dir} {bucket}, in general {FORM}");
+            return Err(Failure::new(Exit::Usage, sentence));
+        }
         let dir = settings.path_argument(1)?.unwrap_or_default();
         Self::of(settings, Place::Machine, bucket, dir)
     }
 
-    /// Reads the settings of `gcsmount doctor`, which is told no directory.
+    /// Reads the settings of `gcsmount doctor`, which takes a mount's arguments and leaves the directory alone.
     ///
     /// # Errors
     /// [`Exit::Usage`].
     pub fn for_doctor(settings: &Settings) -> Result<Self, Failure> {
-        let [bucket] = settings.arguments.as_slice() else {
+        let ([bucket] | [bucket, _]) = settings.arguments.as_slice() else {
             return Err(wrong_arguments(
                 "BUCKET",
                 settings,
-                "gcsmount doctor [flags] BUCKET",
+                "gcsmount doctor [flags] BUCKET [DIR]",
             ));
         };
         Self::of(settings, Place::Machine, bucket, PathBuf::new())
@@ -100,7 +106,8 @@ impl MountConfig {
             .strip_prefix("gs://")
             .unwrap_or(bucket)
             .trim_end_matches('/');
-        if let Some((name, prefix)) = bucket.split_once('/') {
+        let inside = bucket.split_once('/').filter(|(name, _)| !name.is_empty());
+        if let Some((name, prefix)) = inside {
             let sentence =
                 format!("{name}/{prefix} is not a bucket: say --only-dir {prefix} {name}");
             return Err(usage(sentence));
@@ -114,6 +121,9 @@ impl MountConfig {
             Some(url) => url.to_owned(),
             None => format!("https://storage.{}", identity.universe),
         };
+        let lonely_endpoint = uses_sts(&identity)
+            && settings.text("sts-endpoint").is_none()
+            && !is_below(&endpoint, &identity.universe.to_string());
         let id = |flag| settings.number(flag).and_then(|n| u32::try_from(n).ok());
         let mode = |flag, default| {
             settings
@@ -129,6 +139,7 @@ impl MountConfig {
             dir,
             identity,
             endpoint,
+            lonely_endpoint,
             billing_project: settings.text("billing-project").map(Into::into),
             retry: settings.duration("mount-retry-timeout"),
             only_dir: settings.text("only-dir").map(Into::into),
@@ -150,12 +161,205 @@ impl MountConfig {
             log_file: settings.path("log-file").map(Into::into),
         })
     }
+
+    /// What the names of the mounted objects begin with.
+    #[must_use]
+    pub fn root(&self) -> String {
+        match self.only_dir.as_deref().map(|dir| dir.trim_matches('/')) {
+            None | Some("") => String::new(),
+            Some(dir) => format!("{dir}/"),
+        }
+    }
+
+    /// What `--access-boundary` leaves of what is to be mounted.
+    ///
+    /// # Errors
+    /// [`Exit::Usage`] where that is not the whole of it: the bucket would refuse to list the root.
+    pub fn limited_to(&self) -> Result<Access, Failure> {
+        let (bucket, root) = (&self.bucket, self.root());
+        let usage = |sentence| Err(Failure::new(Exit::Usage, sentence));
+        match limits::reach(&self.identity.limits, bucket.as_str(), &root) {
+            Reach::Whole(access) => Ok(access),
+            Reach::Below(prefix) => usage(format!(
+                "--access-boundary leaves of {bucket}/{root} no more than {prefix}, and a root that cannot be listed cannot be \
+                 mounted: mount the inside alone with --only-dir {}",
+                inside(prefix)
+            )),
+            Reach::Nothing => usage(format!(
+                "--access-boundary leaves out {bucket}/{root}: name it there too, as --access-boundary {bucket}"
+            )),
+        }
+    }
+
+    /// What to say beforehand about an endpoint that looks half named.
+    #[must_use]
+    pub fn warning(&self) -> Option<String> {
+        self.lonely_endpoint.then(|| {
+            format!(
+                "{} is not Google's, and the token is exchanged at {}: give --sts-endpoint if the token service is another one too",
+                self.endpoint, self.identity.steps.sts
+            )
+        })
+    }
+
+    /// `failure` to get a token, with what may be behind it.
+    #[must_use]
+    pub fn hint_at_sts(&self, mut failure: Failure) -> Failure {
+        let of_service = matches!(failure.exit, Exit::Refused | Exit::Unreachable);
+        if self.lonely_endpoint && of_service {
+            failure.sentence.push_str(
+                "; the storage service is not Google's, and --sts-endpoint is not given: name its token service there",
+            );
+        }
+        failure
+    }
+}
+
+/// The longest directory that `prefix` begins with.
+fn inside(prefix: &str) -> &str {
+    prefix.rsplit_once('/').map_or(prefix, |(dir, _)| dir)
+}
+
+/// Whether the token service is asked for anything.
+fn uses_sts(identity: &Identity) -> bool {
+    matches!(identity.source, Source::Projected { .. }) || identity.steps.boundary.is_some()
+}
+
+/// Whether `endpoint` is a service in `domain`.
+fn is_below(endpoint: &str, domain: &str) -> bool {
+    let (_, rest) = endpoint.split_once("://").unwrap_or(("", endpoint));
+    let authority = rest.split('/').next().unwrap_or_default();
+    let host = authority
+        .rsplit_once(':')
+        .map_or(authority, |(host, _)| host);
+    host == domain
+        || host
+            .strip_suffix(domain)
+            .is_some_and(|rest| rest.ends_with('.'))
 }
 
 fn wrong_arguments(expected: &str, settings: &Settings, form: &str) -> Failure {
-    let got = settings.arguments.join(" ");
+    let got = match settings.arguments.as_slice() {
+        [] => "nothing".to_owned(),
+        some => format!("{:?}", some.join(" ")),
+    };
     Failure::new(
         Exit::Usage,
-        format!("expected {expected}, got {got:?}: {form}"),
+        format!("expected {expected}, got {got}: {form}"),
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::{Invocation, parse};
+    use crate::params::Role;
+
+    fn config(line: &str) -> Result<MountConfig, Failure> {
+        let args = format!("gcsmount {line}");
+        match parse(args.split_whitespace().map(Into::into), |_| None)? {
+            Invocation::Run(Role::Doctor, settings) => MountConfig::for_doctor(&settings),
+            Invocation::Run(_, settings) => MountConfig::read(&settings),
+            Invocation::Print(text) => panic!("{text}"),
+        }
+    }
+
+    #[test]
+    fn arguments_that_are_wrong_are_named() {
+        for (line, part) in [
+            (
+                "mount /mnt/data my-bucket",
+                "the bucket comes first: gcsmount my-bucket /mnt/data",
+            ),
+            ("mount ./data my-bucket", "the bucket comes first"),
+            ("mount my-bucket/a/b /mnt", "--only-dir a/b my-bucket"),
+            ("mount", "expected BUCKET and DIR, got nothing"),
+            (
+                "mount my-bucket",
+                "expected BUCKET and DIR, got \"my-bucket\"",
+            ),
+            ("doctor", "expected BUCKET, got nothing"),
+            ("doctor /mnt", "\"/mnt\" is not a bucket name"),
+        ] {
+            let failure = config(line).unwrap_err();
+            assert_eq!(failure.exit, Exit::Usage);
+            assert!(failure.sentence.contains(part), "{line}: {failure}");
+        }
+    }
+
+    #[test]
+    fn a_boundary_must_be_around_what_is_mounted() {
+        for (flags, want) in [
+            ("", Ok(Access::Write)),
+            ("--access-boundary my-bucket:ro", Ok(Access::Read)),
+            (
+                "--access-boundary my-bucket/a/ --only-dir a",
+                Ok(Access::Write),
+            ),
+            (
+                "--access-boundary my-bucket/a/ --only-dir /a/b/",
+                Ok(Access::Write),
+            ),
+            ("--access-boundary my-bucket/a/", Err("with --only-dir a")),
+            ("--access-boundary my-bucket/a/b", Err("with --only-dir a")),
+            (
+                "--access-boundary my-bucket/a/ --only-dir b",
+                Err("leaves out my-bucket/b/"),
+            ),
+            (
+                "--access-boundary other-bucket",
+                Err("leaves out my-bucket/"),
+            ),
+        ] {
+            let config = config(&format!("mount my-bucket /m --key-file /k {flags}")).unwrap();
+            match (config.limited_to(), want) {
+                (Ok(access), Ok(want)) => assert_eq!(access, want, "{flags}"),
+                (Err(failure), Err(part)) => {
+                    assert_eq!(failure.exit, Exit::Usage);
+                    assert!(failure.sentence.contains(part), "{flags}: {failure}");
+                }
+                (got, _) => panic!("{flags}: {got:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn an_endpoint_without_its_token_service_is_warned_of() {
+        for (flags, warns) in [
+            (
+                "--token-file /t --custom-endpoint http://127.0.0.1:9000",
+                true,
+            ),
+            ("--token-file /t --custom-endpoint 127.0.0.1:9000", true),
+            (
+                "--token-file /t --custom-endpoint http://h --sts-endpoint http://h",
+                false,
+            ),
+            (
+                "--token-file /t --custom-endpoint https://storage-mine.p.googleapis.com",
+                false,
+            ),
+            (
+                "--token-file /t --custom-endpoint https://evilgoogleapis.com",
+                true,
+            ),
+            ("--token-file /t", false),
+            (
+                "--key-file /k --custom-endpoint http://127.0.0.1:9000",
+                false,
+            ),
+            (
+                "--key-file /k --access-boundary my-bucket --custom-endpoint http://h",
+                true,
+            ),
+            ("--anonymous-access --custom-endpoint http://h", false),
+        ] {
+            let config = config(&format!("mount my-bucket /m {flags}")).unwrap();
+            assert_eq!(config.warning().is_some(), warns, "{flags}");
+            let hinted = config.hint_at_sts(Failure::new(Exit::Unreachable, "no answer"));
+            assert_eq!(hinted.sentence.contains("--sts-endpoint"), warns, "{flags}");
+            let own = config.hint_at_sts(Failure::new(Exit::NoToken, "no file"));
+            assert_eq!(own.sentence, "no file");
+        }
+    }
 }

@@ -1,10 +1,45 @@
 //! From the errors of the crates to an exit code and one sentence: what is wrong, where, and how to fix it.
 
+mod bucket;
+
 use gcsmount_auth::error as auth;
 use gcsmount_fuse::session;
-use gcsmount_gcs as gcs;
 
 use crate::exit::{Exit, Failure};
+
+pub use bucket::{Case, bucket, grant, number_of, numbered};
+
+/// A failure in parts, for a report that has lines for them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Explanation {
+    /// The code.
+    pub exit: Exit,
+    /// What is wrong, and where.
+    pub what: String,
+    /// What to do about it.
+    pub fix: String,
+    /// The command that does it, to be copied whole.
+    pub command: Option<String>,
+}
+
+impl Explanation {
+    /// As one sentence.
+    #[must_use]
+    pub fn failure(&self) -> Failure {
+        let Self {
+            exit,
+            what,
+            fix,
+            command,
+        } = self;
+        // The command comes last, so that nothing is copied with it.
+        let sentence = match command {
+            Some(command) => format!("{what}: {fix}: {command}"),
+            None => format!("{what}: {fix}"),
+        };
+        Failure::new(*exit, sentence)
+    }
+}
 
 /// Why there is no access token.
 #[must_use]
@@ -20,60 +55,6 @@ pub fn identity(error: &auth::Error) -> Failure {
         auth::Kind::Stopped | auth::Kind::Internal => Exit::Other,
     };
     Failure::new(exit, error.message())
-}
-
-/// Why the bucket cannot be used. `who` names the identity as the bucket sees it.
-#[must_use]
-pub fn bucket(error: &gcs::Error, bucket: &gcs::BucketName, endpoint: &str, who: &str) -> Failure {
-    let message = &error.message;
-    if error.cause == Some(gcs::error::Cause::Credentials) {
-        // The source said why, and is named in that.
-        return Failure::new(
-            Exit::NoToken,
-            format!("there is no token to ask for bucket {bucket} with: {message}"),
-        );
-    }
-    match error.kind {
-        gcs::Kind::NotFound => Failure::new(
-            Exit::NoBucket,
-            format!(
-                "bucket {bucket} does not exist at {endpoint}: check the name, or create the bucket first"
-            ),
-        ),
-        gcs::Kind::Denied => Failure::new(
-            Exit::Denied,
-            format!(
-                "bucket {bucket} refuses {who} ({message}): grant it roles/storage.objectUser on the bucket, which needs uniform bucket-level access"
-            ),
-        ),
-        gcs::Kind::Unauthenticated => Failure::new(
-            Exit::Denied,
-            format!(
-                "bucket {bucket} at {endpoint} does not accept {who} ({message}): name an identity with --token-file"
-            ),
-        ),
-        gcs::Kind::Unavailable | gcs::Kind::Throttled | gcs::Kind::Canceled => Failure::new(
-            Exit::Unreachable,
-            format!(
-                "no answer about bucket {bucket} from {endpoint}: {message}; check --custom-endpoint and the network"
-            ),
-        ),
-        gcs::Kind::Exists
-        | gcs::Kind::NotEmpty
-        | gcs::Kind::Precondition
-        | gcs::Kind::Corrupt
-        | gcs::Kind::OutOfRange
-        | gcs::Kind::Gone
-        | gcs::Kind::TooLarge
-        | gcs::Kind::Held
-        | gcs::Kind::Unsupported
-        | gcs::Kind::Invalid => Failure::new(
-            Exit::Other,
-            format!(
-                "{endpoint} gives an answer about bucket {bucket} that a storage service does not give ({message}): check --custom-endpoint"
-            ),
-        ),
-    }
 }
 
 /// Why there is no mount.

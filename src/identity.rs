@@ -4,13 +4,13 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use gcsmount_auth::application_default::{ApplicationDefault, VARIABLE};
-use gcsmount_auth::boundary::Access;
 use gcsmount_auth::{
     Audience, Boundary, Endpoint, Impersonate, Metadata, Steps, TokenUrl, Universe, Whose,
 };
 
 use crate::cli::{Origin, Settings};
 use crate::exit::{Exit, Failure};
+use crate::limits::Limit;
 
 /// Where the GCS FUSE CSI driver's webhook projects the token of a pod with `hostNetwork: true`.
 pub const PROJECTED_TOKEN: &str = gcsmount_k8s_contract::layout::TOKEN_FILE;
@@ -26,6 +26,8 @@ pub struct Identity {
     pub universe: Universe,
     /// What follows an exchange, and the token service.
     pub steps: Steps,
+    /// The boundary of the steps, as it was named.
+    pub limits: Vec<Limit>,
     /// Hosts outside the universe that a credential file may have tokens sent to: those that flags name.
     pub trusted_hosts: Vec<String>,
 }
@@ -161,10 +163,15 @@ pub fn choose(
     let (source, why) = source(settings, place, present, variable)?;
     let universe = Universe::parse(settings.text("universe-domain").unwrap_or_default())
         .map_err(|error| misused("universe-domain", &error))?;
+    let limits: Vec<_> = settings
+        .texts("access-boundary")
+        .map(Limit::parse)
+        .collect();
     let identity = Identity {
         source,
         why,
-        steps: steps(settings, &universe)?,
+        steps: steps(settings, &universe, &limits)?,
+        limits,
         universe,
         trusted_hosts: trusted_hosts(settings),
     };
@@ -276,7 +283,7 @@ fn projected(settings: &Settings, path: &Path) -> Result<Source, Failure> {
     })
 }
 
-fn steps(settings: &Settings, universe: &Universe) -> Result<Steps, Failure> {
+fn steps(settings: &Settings, universe: &Universe, limits: &[Limit]) -> Result<Steps, Failure> {
     let sts = settings.text("sts-endpoint").map(Endpoint::parse);
     let sts = sts
         .transpose()
@@ -288,9 +295,9 @@ fn steps(settings: &Settings, universe: &Universe) -> Result<Steps, Failure> {
     let account = settings.text("impersonate-service-account");
     let impersonate = account.map(|account| Impersonate::account(account, &iam));
     let mut boundary = None;
-    for text in settings.texts("access-boundary") {
+    for limit in limits {
         boundary =
-            Some(and_within(boundary, text).map_err(|error| misused("access-boundary", &error))?);
+            Some(and_within(boundary, limit).map_err(|error| misused("access-boundary", &error))?);
     }
     Ok(Steps {
         impersonate: impersonate
@@ -302,17 +309,12 @@ fn steps(settings: &Settings, universe: &Universe) -> Result<Steps, Failure> {
     })
 }
 
-/// `boundary` and what `BUCKET[/PREFIX][:ro]` names.
-fn and_within(boundary: Option<Boundary>, text: &str) -> Result<Boundary, gcsmount_auth::Error> {
-    let (name, access) = match text.strip_suffix(":ro") {
-        Some(name) => (name, Access::Read),
-        None => (text, Access::Write),
-    };
-    let name = name.strip_prefix("gs://").unwrap_or(name);
-    let (bucket, prefix) = name.split_once('/').unwrap_or((name, ""));
+/// `boundary` and what `limit` names.
+fn and_within(boundary: Option<Boundary>, limit: &Limit) -> Result<Boundary, gcsmount_auth::Error> {
+    let (bucket, prefix) = (limit.bucket.as_str(), limit.prefix.as_str());
     match boundary {
-        Some(boundary) => boundary.and(bucket, prefix, access),
-        None => Boundary::around(bucket, prefix, access),
+        Some(boundary) => boundary.and(bucket, prefix, limit.access),
+        None => Boundary::around(bucket, prefix, limit.access),
     }
 }
 

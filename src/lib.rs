@@ -11,6 +11,7 @@ pub mod explain;
 pub mod gcsfuse;
 pub mod identity;
 pub mod lifecycle;
+pub mod limits;
 pub mod mount;
 pub mod params;
 pub mod sidecar;

@@ -4,9 +4,12 @@ use std::io::{self, Write};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use gcsmount_auth::boundary::Access as Allowed;
 use gcsmount_fuse::session::{self, MountOptions, MountPoint, Mounted};
-use gcsmount_gcs::Store;
 use gcsmount_gcs::error::Cause;
+use gcsmount_gcs::object::Bucket;
+use gcsmount_gcs::store::ListRequest;
+use gcsmount_gcs::{Kind, Store};
 use tokio::runtime::Handle;
 use tokio::time::timeout_at;
 
@@ -81,15 +84,62 @@ async fn start(config: &MountConfig) -> Result<(Fs, Mounted), Failure> {
     point.check().map_err(|error| explain::mount(&error))?;
     check_temp_dir(&config.temp_dir)?;
     tracing::info!(identity = %config.identity, "identity chosen");
+    for warning in config.warning().into_iter().chain(covers(&config.dir)) {
+        tracing::warn!("{warning}");
+    }
     let shared = Shared::new(config.memory);
     let access = shared.access(&config.identity)?;
     let stores = wire::stores(config, &access, &shared)?;
     reach(config, &access, &*stores.probe).await?;
+    if let Some(warning) = cannot_write(config, &*stores.probe).await {
+        tracing::warn!("{warning}");
+    }
     let fs = wire::file_system(config, stores.store, &shared, Handle::current());
     let options = mount_options(config);
     let mounted =
         session::mount(fs.clone(), point, &options).map_err(|error| explain::mount(&error))?;
     Ok((fs, mounted))
+}
+
+/// What to say where the directory is about to disappear behind the mount.
+fn covers(dir: &Path) -> Option<String> {
+    // What cannot be read is not judged: the mount itself does not need it.
+    let holds_something = std::fs::read_dir(dir).ok()?.next().is_some();
+    holds_something.then(|| {
+        format!(
+            "{} is not empty: what it holds is hidden until the bucket is unmounted",
+            dir.display()
+        )
+    })
+}
+
+/// What to say where writes are bound to fail, before the first of them does. Nobody is told who mounts read-only.
+async fn cannot_write(config: &MountConfig, store: &dyn Store) -> Option<String> {
+    if config.options.iter().any(|option| option == "ro") {
+        return None;
+    }
+    let bucket = &config.bucket;
+    if config.limited_to() == Ok(Allowed::Read) {
+        return Some(format!(
+            "writes will be refused: --access-boundary allows {bucket} to be read only; -o ro says so to whoever writes"
+        ));
+    }
+    if !config.root().is_empty() {
+        // Rights on a part of the bucket are none on the bucket, where they are asked for.
+        return None;
+    }
+    let needed = ["storage.objects.create", "storage.objects.delete"];
+    match store.permissions(&needed).await {
+        Ok(held) if held.is_empty() => Some(format!(
+            "writes will be refused: the identity may not change objects of {bucket}; grant it roles/storage.objectUser, \
+             or mount with -o ro"
+        )),
+        Ok(_) => None,
+        Err(error) => {
+            tracing::debug!(%error, "whether writes are allowed is not known");
+            None
+        }
+    }
 }
 
 /// Waits until the identity has a token and the bucket answers; transient failures are tried again for as long as the
@@ -128,27 +178,46 @@ pub(crate) async fn attempt(
         );
         (Failure::new(Exit::Unreachable, sentence), false)
     };
+    config.limited_to().map_err(|failure| (failure, true))?;
     let deadline = tokio::time::Instant::now() + ATTEMPT + GRACE;
     if let Some(broker) = &access.broker {
         let token = timeout_at(deadline, broker.token()).await;
-        token
-            .map_err(|_| late(&access.giver()))?
-            .map_err(|error| (access.explain(&error), error.is_permanent_for_mount()))?;
+        token.map_err(|_| late(&access.giver()))?.map_err(|error| {
+            let failure = config.hint_at_sts(access.explain(&error));
+            (failure, error.is_permanent_for_mount())
+        })?;
         access.check_universe().map_err(|failure| (failure, true))?;
     }
-    let probe = timeout_at(deadline, store.bucket()).await;
+    let probe = timeout_at(deadline, ask(config, store)).await;
     let bucket = probe
         .map_err(|_| late(&format!("the storage service at {}", config.endpoint)))?
         .map_err(|error| {
             let permanent = !error.kind.is_transient()
                 || matches!(error.cause, Some(Cause::UnknownHost | Cause::Tls));
-            (
-                explain::bucket(&error, &config.bucket, &config.endpoint, &access.who()),
-                permanent,
-            )
+            (access.explain_bucket(&error, config).failure(), permanent)
         })?;
     tracing::debug!(?bucket, "bucket answers");
     Ok(())
+}
+
+/// Asks for the bucket; where that is refused and no more than a directory of it is wanted, whether that can be listed.
+/// `None` where nothing else is known.
+pub(crate) async fn ask(
+    config: &MountConfig,
+    store: &dyn Store,
+) -> Result<Option<Bucket>, gcsmount_gcs::Error> {
+    let root = config.root();
+    match store.bucket().await {
+        Err(error) if error.kind == Kind::Denied && !root.is_empty() => {
+            let inside = ListRequest {
+                prefix: root,
+                max_results: Some(1),
+                ..ListRequest::default()
+            };
+            store.list(&inside).await.map(|_| None)
+        }
+        answer => answer.map(Some),
+    }
 }
 
 /// Finds out at the start, rather than at the first file that needs it, whether files can be staged.

@@ -23,7 +23,7 @@ use tokio::runtime::Handle;
 
 use crate::config::MountConfig;
 use crate::exit::{Exit, Failure};
-use crate::explain;
+use crate::explain::{self, Explanation};
 use crate::identity::{Identity, Reason, Source};
 
 /// The longest that one attempt to reach a service may take before the mount stands.
@@ -43,9 +43,7 @@ impl Access {
     /// The identity as the bucket sees it, for a person who is to grant it something.
     #[must_use]
     pub fn who(&self) -> String {
-        let known = self.broker.as_ref().map(|b| b.status().identity);
-        let principal = known.and_then(|identity| identity.principal);
-        match (principal, &self.identity.source) {
+        match (self.principal(), &self.identity.source) {
             (Some(principal), _) => principal,
             (None, Source::Anonymous) => "an anonymous caller".into(),
             (None, Source::Projected { path, .. } | Source::CredentialFile(path)) => {
@@ -56,6 +54,36 @@ impl Access {
                 format!("the identity of the metadata server {host}")
             }
         }
+    }
+
+    /// The IAM member that the tokens stand for, once that is known.
+    #[must_use]
+    pub fn principal(&self) -> Option<String> {
+        self.broker.as_ref()?.status().identity.principal
+    }
+
+    /// Why the bucket cannot be used, and what to do about it.
+    #[must_use]
+    pub fn explain_bucket(&self, error: &gcsmount_gcs::Error, config: &MountConfig) -> Explanation {
+        self.as_case(config, |case| explain::bucket(error, case))
+    }
+
+    /// What to grant, in words and as a command.
+    #[must_use]
+    pub fn grant(&self, config: &MountConfig) -> (String, String) {
+        self.as_case(config, |case| explain::grant(case, ""))
+    }
+
+    fn as_case<T>(&self, config: &MountConfig, then: impl FnOnce(&explain::Case<'_>) -> T) -> T {
+        let (who, principal) = (self.who(), self.principal());
+        then(&explain::Case {
+            bucket: &config.bucket,
+            endpoint: &config.endpoint,
+            who: &who,
+            principal: principal.as_deref(),
+            identity: &self.identity,
+            payer: config.billing_project.as_deref(),
+        })
     }
 
     /// Who gives the token; empty where there is none.
@@ -82,13 +110,14 @@ impl Access {
         };
         let sentence = match whose {
             None => format!(
-                "there is no identity: no flag, no GOOGLE_APPLICATION_CREDENTIALS, no projected volume, no gcloud login, and {}; \
-                 run `gcloud auth application-default login`, or give --token-file, --key-file or --anonymous-access",
+                "there is no identity: no flag, no GOOGLE_APPLICATION_CREDENTIALS, no projected volume and no gcloud login; run \
+                 `gcloud auth application-default login`, or give --token-file, --key-file or --anonymous-access \
+                 (asked last: {})",
                 failure.sentence
             ),
             Some(_) => format!(
                 "there is no identity of this pod: the volume {TOKEN_VOLUME} is not mounted at {TOKEN_FILE}, which a pod on the \
-                 host's network needs (a projected serviceAccountToken with the audience PROJECT.svc.id.goog), and {}",
+                 host's network needs (a projected serviceAccountToken with the audience PROJECT.svc.id.goog; asked last: {})",
                 failure.sentence
             ),
         };

@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::time::Duration;
 
-use gcsmount_emulator::MintRequest;
+use gcsmount_emulator::{BucketSettings, MintRequest};
 use tokio::process::Command;
 use tokio::time::timeout;
 
@@ -117,10 +117,49 @@ async fn the_store_or_the_identity_is_wrong() {
     fails(
         with(&good, "locked"),
         7,
-        &["locked", "tests/sa/runner", "roles/storage.objectUser"],
+        &[
+            "locked",
+            "projects/123456789012/",
+            "tests/sa/runner",
+            "roles/storage.objectUser",
+        ],
         &dir,
     )
     .await;
+
+    let narrow = |limit: &str| {
+        let mut command = with(&good, BUCKET);
+        command.args(["--access-boundary", limit]);
+        command
+    };
+    let prefix = format!("{BUCKET}/a/");
+    fails(narrow(&prefix), 2, &["--only-dir a"], &dir).await;
+    fails(narrow("other"), 2, &["leaves out", BUCKET], &dir).await;
+
+    admin.create_bucket("acls").unwrap();
+    let by_acl = BucketSettings {
+        uniform_access: false,
+        ..BucketSettings::default()
+    };
+    admin.set_bucket("acls", by_acl).unwrap();
+    let turn_on = "gcloud storage buckets update gs://acls --uniform-bucket-level-access";
+    fails(with(&good, "acls"), 7, &[turn_on], &dir).await;
+
+    admin.create_bucket("paid").unwrap();
+    let paid = BucketSettings {
+        requester_pays: true,
+        ..BucketSettings::default()
+    };
+    admin.set_bucket("paid", paid).unwrap();
+    fails(with(&good, "paid"), 7, &["give --billing-project"], &dir).await;
+
+    let endpoint = world.emulator.endpoint();
+    let mut by_variable = gcsmount();
+    by_variable.env("STORAGE_EMULATOR_HOST", &endpoint);
+    by_variable
+        .args(["mount", "--foreground", BUCKET])
+        .arg(&dir);
+    fails(by_variable, 7, &["--sts-endpoint", "--auth off"], &dir).await;
 
     let mut anonymous = world.command();
     anonymous
@@ -260,7 +299,7 @@ async fn there_is_no_right_to_the_device() {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_command_line_is_wrong() {
     let nowhere = Path::new("/nonexistent/mount/point");
-    let table: [(&[&str], &[&str]); 7] = [
+    let table: [(&[&str], &[&str]); 9] = [
         (
             &["emulator", "--listen=127.0.0.1:0", "--bucket=AB"],
             &["--bucket", "AB"],
@@ -276,6 +315,11 @@ async fn the_command_line_is_wrong() {
             &["goes with a service-account token"],
         ),
         (&["mount", "bucket-only"], &["BUCKET and DIR"]),
+        (
+            &["/mnt", "my-bucket"],
+            &["the bucket comes first: gcsmount my-bucket /mnt"],
+        ),
+        (&["doctor"], &["expected BUCKET, got nothing"]),
         (&["mount", "Not_A_Bucket", "/tmp"], &["not a bucket name"]),
         (
             &["mount", "abc", "/tmp", "--uid=me", "--sts-endpoint=x"],
@@ -317,4 +361,34 @@ async fn in_the_background_the_failure_is_the_commands_own() {
         .arg("no-such-bucket")
         .arg(&dir);
     fails(command, 3, &["no-such-bucket"], &dir).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_relative_path_is_meant_from_where_the_command_is_given() {
+    if !can_mount() {
+        return;
+    }
+    let world = World::new().await;
+    let dir = world.mount_point();
+    let here = world.scratch.path();
+    let login = "gcloud/application_default_credentials.json";
+    fs::create_dir(world.path("gcloud")).unwrap();
+    fs::write(world.path(login), "{}").unwrap();
+    let settings: [(&[&str], &[(&str, &str)], &str); 4] = [
+        (&["--token-file", "nowhere"], &[], "nowhere"),
+        (&["--key-file", "nowhere"], &[], "nowhere"),
+        (
+            &[],
+            &[("GOOGLE_APPLICATION_CREDENTIALS", "nowhere")],
+            "nowhere",
+        ),
+        (&[], &[("CLOUDSDK_CONFIG", "gcloud")], login),
+    ];
+    for (flags, variables, file) in settings {
+        let mut command = world.command();
+        command.current_dir(here).args(flags).arg(BUCKET).arg(&dir);
+        command.envs(variables.iter().copied());
+        let file = here.join(file);
+        fails(command, 4, &[file.to_str().unwrap()], &dir).await;
+    }
 }

@@ -274,8 +274,42 @@ async fn a_limited_token_reaches_what_it_is_limited_to() {
         .arg("--token-file")
         .arg(world.token_file())
         .args(["--access-boundary", "another-bucket"]);
+    let before = admin.counters();
     let (code, said) = refused(&world, elsewhere).await;
-    assert_eq!(code, Some(7), "{said}");
+    assert_eq!(code, Some(2), "{said}");
+    assert_eq!(admin.counters(), before, "nobody is asked");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_mount_may_be_limited_to_the_directory_that_it_mounts() {
+    if !can_mount() {
+        return;
+    }
+    let world = World::new().await;
+    let admin = world.emulator.admin();
+    for name in ["in/side/there", "out/there"] {
+        let data = Bytes::from_static(b"x");
+        admin.put_object(BUCKET, name, data).unwrap();
+    }
+    let mut mounting = command(&world);
+    mounting
+        .arg("--token-file")
+        .arg(world.token_file())
+        .args(["--access-boundary", &format!("{BUCKET}/in/")])
+        .args(["--only-dir", "in/side"]);
+    let mount = world.mount_with(mounting).await;
+    let dir = mount.path("");
+    let names = blocking(move || {
+        assert_eq!(fs::read(dir.join("there")).unwrap(), b"x");
+        fs::write(dir.join("new"), b"y").unwrap();
+        fs::rename(dir.join("new"), dir.join("renamed")).unwrap();
+        let entries = fs::read_dir(&dir).unwrap();
+        let mut names: Vec<_> = entries.map(|e| e.unwrap().file_name()).collect();
+        names.sort();
+        names
+    });
+    assert_eq!(names.await, ["renamed", "there"]);
+    mount.stop().await;
 }
 
 /// An emulator that is the pod's metadata server at its second address and the node's at its third.
@@ -367,7 +401,8 @@ async fn who_has_no_identity_is_told_where_one_was_looked_for() {
         .env_remove("CLOUDSDK_CONFIG")
         .env("GCE_METADATA_HOST", "127.0.0.1:9");
     let output = timeout(LIMIT, show.output()).await.unwrap().unwrap();
-    let said = String::from_utf8_lossy(&output.stderr);
+    let said = String::from_utf8_lossy(&output.stdout);
+    let said = said.split_whitespace().collect::<Vec<_>>().join(" ");
     assert_eq!(output.status.code(), Some(4), "{said}");
     for part in [
         "GOOGLE_APPLICATION_CREDENTIALS",

@@ -3,57 +3,28 @@
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
+use gcsmount_auth::boundary::Access as Allowed;
 use gcsmount_auth::claims::Claims;
 use gcsmount_auth::{Broker, FileSource, Source};
 use gcsmount_fuse::session;
 use gcsmount_gcs::Store;
+use gcsmount_gcs::object::Bucket;
 use gcsmount_gcs::store::ClockOffset;
 
+use super::report::{Finding, Verdict};
 use crate::config::MountConfig;
 use crate::exit::{Exit, Failure};
-use crate::explain;
+use crate::explain::{self, Explanation};
+use crate::identity::Identity;
+use crate::mount;
 use crate::wire::Access;
 
-/// How a step went.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Verdict {
-    /// As it should be.
-    Holds,
-    /// Works, but will bite.
-    Warns,
-    /// Keeps the bucket from being mounted.
-    Fails,
+fn holds(text: impl Into<String>) -> Finding {
+    Finding::new(Verdict::Holds).text(text)
 }
 
-impl Verdict {
-    pub(super) fn word(self) -> &'static str {
-        match self {
-            Self::Holds => "ok",
-            Self::Warns => "warn",
-            Self::Fails => "FAILED",
-        }
-    }
-}
-
-/// What a step found.
-#[derive(Debug)]
-pub(super) struct Finding {
-    pub(super) verdict: Verdict,
-    pub(super) text: String,
-}
-
-fn holds(text: impl Into<String>) -> Result<Finding, Failure> {
-    Ok(Finding {
-        verdict: Verdict::Holds,
-        text: text.into(),
-    })
-}
-
-fn warns(text: impl Into<String>) -> Result<Finding, Failure> {
-    Ok(Finding {
-        verdict: Verdict::Warns,
-        text: text.into(),
-    })
+fn warns(text: impl Into<String>) -> Finding {
+    Finding::new(Verdict::Warns).text(text)
 }
 
 /// What a file system needs, in the order of IAM's documentation.
@@ -66,6 +37,11 @@ const NEEDED: &[&str] = &[
 ];
 /// A difference of clocks beyond which token lifetimes and times of files begin to mislead.
 const SKEW: Duration = Duration::from_secs(30);
+
+/// Who it is going to be, and why.
+pub(super) fn identity(identity: &Identity) -> Finding {
+    holds(identity.to_string()).field("reason", identity.why.to_string())
+}
 
 /// Reads the file and shows its claims, which are no secret without the signature.
 pub(super) async fn token_file(path: &Path) -> Result<Finding, Failure> {
@@ -80,16 +56,33 @@ pub(super) async fn token_file(path: &Path) -> Result<Finding, Failure> {
             format!("the token in {} {}", path.display(), malformed.explain()),
         )
     })?;
-    let text = format!(
-        "subject  {}\nissuer   {}\naudience {}\nends     {}",
-        claims.subject.as_deref().unwrap_or("not said"),
-        claims.issuer.as_deref().unwrap_or("not said"),
-        claims.audiences.join(", "),
-        claims.expires_at.map_or_else(|| "not said".into(), until),
-    );
-    match claims.expires_at {
-        Some(end) if end <= SystemTime::now() => warns(text),
-        _ => holds(text),
+    let is_over = claims
+        .expires_at
+        .is_some_and(|end| end <= SystemTime::now());
+    let verdict = match is_over {
+        true => Verdict::Warns,
+        false => Verdict::Holds,
+    };
+    let or_not = |claim: &Option<String>| claim.clone().unwrap_or_else(|| "not said".into());
+    let ends = claims.expires_at.map_or_else(|| "not said".into(), until);
+    Ok(Finding::new(verdict)
+        .whole(format!("subject  {}", or_not(&claims.subject)))
+        .whole(format!("issuer   {}", or_not(&claims.issuer)))
+        .whole(format!("audience {}", claims.audiences.join(", ")))
+        .text(format!("ends     {ends}"))
+        .field("path", path.display().to_string())
+        .field("subject", claims.subject)
+        .field("issuer", claims.issuer)
+        .field("audiences", claims.audiences)
+        .field("expires_in", claims.expires_at.map(seconds_until)))
+}
+
+/// Seconds from now; below zero for what is over.
+fn seconds_until(end: SystemTime) -> i64 {
+    let whole = |time: Duration| i64::try_from(time.as_secs()).unwrap_or(i64::MAX);
+    match end.duration_since(SystemTime::now()) {
+        Ok(left) => whole(left),
+        Err(passed) => -whole(passed.duration()),
     }
 }
 
@@ -117,20 +110,42 @@ pub(super) async fn exchange(access: &Access, broker: &Broker) -> Result<Finding
         .map_err(|error| access.explain(&error))?;
     access.check_universe()?;
     let status = broker.status();
-    let left = status.expires_in.map_or_else(|| "unknown".into(), human);
-    holds(format!(
-        "an access token for {} more\naudience {}",
-        left,
-        status.identity.audience.as_deref().unwrap_or("none")
-    ))
+    let left = status
+        .expires_in
+        .map_or_else(|| "an unknown time".into(), human);
+    let text = holds(format!("an access token for {left} more"));
+    // Credential files that are exchanged for nothing have no audience.
+    let text = match &status.identity.audience {
+        Some(audience) => text.whole(format!("audience {audience}")),
+        None => text,
+    };
+    Ok(text
+        .field("expires_in", status.expires_in.map(|left| left.as_secs()))
+        .field("audience", status.identity.audience))
 }
 
 /// The line to paste into a grant.
-pub(super) fn principal(broker: &Broker) -> Result<Finding, Failure> {
-    match broker.status().identity.principal {
-        Some(principal) => holds(principal),
-        None => warns("the token does not tell which principal it stands for"),
-    }
+pub(super) fn principal(broker: &Broker) -> Finding {
+    let Some(principal) = broker.status().identity.principal else {
+        return warns("the token does not tell which principal it stands for")
+            .field("principal", None::<String>);
+    };
+    let finding = Finding::new(Verdict::Holds).whole(&principal);
+    let finding = match explain::number_of(&principal) {
+        Some(how) => finding.whole(how),
+        None => finding,
+    };
+    finding.field("principal", principal)
+}
+
+/// Whether the boundary is around what is to be mounted.
+pub(super) fn boundary(config: &MountConfig) -> Result<Finding, Failure> {
+    let (words, access) = match config.limited_to()? {
+        Allowed::Write => ("may be read and written", "write"),
+        Allowed::Read => ("may be read, and nothing else", "read"),
+    };
+    let mounted = format!("{}/{}", config.bucket, config.root());
+    Ok(holds(format!("{mounted} {words}")).field("access", access))
 }
 
 /// Asks for the bucket as the mount does.
@@ -138,33 +153,43 @@ pub(super) async fn bucket(
     config: &MountConfig,
     access: &Access,
     store: &dyn Store,
-) -> Result<Finding, Failure> {
-    let bucket = store.bucket().await.map_err(|error| {
-        explain::bucket(&error, &config.bucket, &config.endpoint, &access.who())
-    })?;
-    let known = |text: &str| {
-        if text.is_empty() {
-            "not readable".to_owned()
-        } else {
-            text.to_owned()
-        }
+) -> Result<Finding, Explanation> {
+    let answer = mount::ask(config, store).await;
+    let bucket = answer.map_err(|error| access.explain_bucket(&error, config))?;
+    let finding = match bucket.as_ref().and_then(|bucket| bucket.uniform_access) {
+        Some(false) => Finding::new(Verdict::Warns),
+        Some(true) | None => Finding::new(Verdict::Holds),
     };
-    let text = format!(
-        "{} at {}\nlocation {}, class {}, {}",
-        config.bucket,
-        config.endpoint,
-        known(&bucket.location),
-        known(&bucket.storage_class),
-        match bucket.uniform_access {
-            Some(true) => "uniform access",
-            Some(false) => "no uniform access: a federated identity is refused with 412",
-            None => "uniform access not readable",
-        }
-    );
-    if bucket.uniform_access == Some(false) {
-        warns(text)
-    } else {
-        holds(text)
+    let finding = finding
+        .text(format!("{} at {}", config.bucket, config.endpoint))
+        .field("bucket", config.bucket.as_str())
+        .field("endpoint", config.endpoint.as_str());
+    Ok(match bucket.filter(|bucket| !bucket.location.is_empty()) {
+        Some(bucket) => described(finding, &bucket, config),
+        None => finding.text(
+            "location, class and kind of access cannot be read (that needs storage.buckets.get; a mount does not)",
+        ),
+    })
+}
+
+fn described(finding: Finding, bucket: &Bucket, config: &MountConfig) -> Finding {
+    let finding = finding
+        .text(format!(
+            "location {}, class {}",
+            bucket.location, bucket.storage_class
+        ))
+        .field("location", bucket.location.as_str())
+        .field("storage_class", bucket.storage_class.as_str())
+        .field("uniform_access", bucket.uniform_access);
+    match bucket.uniform_access {
+        Some(true) => finding.text("uniform bucket-level access"),
+        None => finding,
+        Some(false) => finding
+            .text("no uniform bucket-level access: a federated identity is refused with 412")
+            .whole(format!(
+                "gcloud storage buckets update gs://{} --uniform-bucket-level-access",
+                config.bucket
+            )),
     }
 }
 
@@ -173,48 +198,43 @@ pub(super) async fn permissions(
     config: &MountConfig,
     access: &Access,
     store: &dyn Store,
-) -> Result<Finding, Failure> {
-    let granted = store.permissions(NEEDED).await.map_err(|error| {
-        explain::bucket(&error, &config.bucket, &config.endpoint, &access.who())
-    })?;
+) -> Result<Finding, Explanation> {
+    let granted = store
+        .permissions(NEEDED)
+        .await
+        .map_err(|error| access.explain_bucket(&error, config))?;
     let missing: Vec<_> = NEEDED
         .iter()
         .filter(|p| !granted.iter().any(|g| g == **p))
         .copied()
         .collect();
-    let reads = ["storage.objects.list", "storage.objects.get"];
-    if missing.is_empty() {
-        return holds(format!("all {} that a file system needs", NEEDED.len()));
+    let (fix, command) = access.grant(config);
+    if ["storage.objects.list", "storage.objects.get"]
+        .iter()
+        .any(|reads| missing.contains(reads))
+    {
+        return Err(Explanation {
+            exit: Exit::Denied,
+            what: format!("missing {}", missing.join(", ")),
+            fix,
+            command: Some(command),
+        });
     }
-    let grant = grant(config, access);
-    if reads.iter().any(|p| missing.contains(p)) {
-        return Err(Failure::new(
-            Exit::Denied,
-            format!("missing {}; {grant}", missing.join(", ")),
-        ));
-    }
-    warns(format!(
-        "read-only: missing {}\n{grant}",
-        missing.join(", ")
-    ))
-}
-
-fn grant(config: &MountConfig, access: &Access) -> String {
-    format!(
-        "grant with: gcloud storage buckets add-iam-policy-binding gs://{} --role roles/storage.objectUser --member '{}'; \
-         if the pod's service account is meant to act as a Google service account, that one needs to be impersonated",
-        config.bucket,
-        access.who()
-    )
+    let finding = match (missing.as_slice(), config.limited_to()) {
+        ([], _) => holds(format!("all {} that a file system needs", NEEDED.len())),
+        // No grant would help, and none is wanted.
+        (_, Ok(Allowed::Read)) => holds("read-only, as --access-boundary has it"),
+        (_, _) => warns(format!("read-only: missing {}", missing.join(", ")))
+            .text(fix)
+            .whole(command),
+    };
+    Ok(finding.field("missing_permissions", missing))
 }
 
 /// Compares the clocks, by what the store's answers so far have told.
-pub(super) fn clock(store: &dyn Store) -> Result<Finding, Failure> {
-    let Some(ClockOffset(ahead)) = store.clock_offset() else {
-        return warns("no answer of the store told its time");
-    };
+pub(super) fn clock(ClockOffset(ahead): ClockOffset) -> Finding {
     let difference = Duration::from_secs(ahead.unsigned_abs());
-    match (ahead, difference > SKEW) {
+    let finding = match (ahead, difference > SKEW) {
         (_, false) => holds(format!("within {} of the store's", human(difference))),
         (0.., true) => warns(format!(
             "the store's clock is {} ahead of this machine's: set the time here",
@@ -224,11 +244,12 @@ pub(super) fn clock(store: &dyn Store) -> Result<Finding, Failure> {
             "the store's clock is {} behind this machine's: set the time here",
             human(difference)
         )),
-    }
+    };
+    finding.field("seconds_ahead", ahead)
 }
 
 /// Whether a mount could be made.
 pub(super) fn fuse() -> Result<Finding, Failure> {
     session::check_device().map_err(|error| explain::mount(&error))?;
-    holds("/dev/fuse can be opened")
+    Ok(holds("/dev/fuse can be opened"))
 }
