@@ -1,5 +1,8 @@
 //! The command line: which role, which settings, and the help, all from the table in [`params`].
 
+mod moved;
+mod similar;
+
 use std::collections::HashMap;
 use std::ffi::OsString;
 use std::fmt::Write as _;
@@ -9,6 +12,7 @@ use std::time::Duration;
 use clap::{Arg, ArgAction, ArgMatches, Command};
 
 use crate::exit::{Exit, Failure};
+use crate::gcsfuse::{self, Meaning};
 use crate::params::{self, Kind, Param, Role, Value};
 
 /// What the user asked for.
@@ -28,6 +32,8 @@ pub struct Settings {
     pub arguments: Vec<String>,
     /// What `-o` said to the kernel.
     pub mount_options: Vec<String>,
+    /// What was accepted and does nothing, a sentence each.
+    pub warnings: Vec<String>,
 }
 
 /// Where a value came from.
@@ -65,6 +71,17 @@ const BOOT_OPTIONS: &[&str] = &["_netdev", "auto", "noauto", "user", "nofail", "
 
 const ABOUT: &str = "Mounts a Google Cloud Storage bucket as a directory.";
 
+const TOKEN_OVERVIEW: &str = "\
+Access tokens for Google Cloud Storage.
+
+Usage:
+  gcsmount token show [flags]           who am I: the identity, its token's life, no secret
+  gcsmount token serve [flags]          access tokens on a unix socket, for a stock gcsfuse
+
+  gcsmount token show --help            the flags of either
+  gcsmount token serve --help
+";
+
 const OVERVIEW: &str = "\
 Mounts a Google Cloud Storage bucket as a directory.
 
@@ -74,10 +91,10 @@ Usage:
   gcsmount emulator [flags]             Cloud Storage, STS and a metadata trap on one port
   gcsmount token show [flags]           who am I: the identity, its token's life, no secret
   gcsmount token serve [flags]          access tokens on a unix socket, for a stock gcsfuse
-  gcsmount doctor [flags] BUCKET        walk from token to bucket to FUSE and say what holds
+  gcsmount doctor [flags] BUCKET [DIR]  walk from token to bucket to FUSE and say what holds
   gcsmount sidecar [flags]              the volumes of a pod, as the GCS FUSE CSI driver hands them over
 
-  gcsmount ROLE --help                  the flags of a role
+  gcsmount ROLE --help                  the flags of a role; --help-all has the rarely used ones too
   gcsmount --version
 
 Unmount with `fusermount3 -u DIR` or by ending the process with SIGTERM.
@@ -93,18 +110,23 @@ pub fn parse(
     variable: impl Fn(&str) -> Option<String>,
 ) -> Result<Invocation, Failure> {
     let mut args: Vec<OsString> = args.into_iter().collect();
+    if args.get(1).is_some_and(|word| word == "help") {
+        // `help ROLE` is `ROLE --help`.
+        args.remove(1);
+        args.push("--help".into());
+    }
     match args.get(1).and_then(|a| a.to_str()) {
-        None | Some("-h" | "--help" | "help") => return Ok(Invocation::Print(OVERVIEW.into())),
+        None => return Err(nothing_said()),
+        Some("-h" | "--help" | "--help-all") => return Ok(Invocation::Print(OVERVIEW.into())),
         Some("-V" | "--version" | "version") => return Ok(Invocation::Print(version())),
         Some("mount" | "demo" | "emulator" | "doctor" | "sidecar") => {}
+        Some("token") if args.get(2).is_some_and(is_help) => {
+            return Ok(Invocation::Print(TOKEN_OVERVIEW.into()));
+        }
         Some("token") => join_token_role(&mut args)?,
         _ => args.insert(1, "mount".into()),
     }
-    let (name, mut matches) = match command().try_get_matches_from(args) {
-        Ok(mut matches) => matches.remove_subcommand().unwrap_or_default(),
-        Err(error) if !error.use_stderr() => return Ok(Invocation::Print(error.to_string())),
-        Err(error) => return Err(Failure::new(Exit::Usage, usage_sentence(&error))),
-    };
+    let name = args[1].to_string_lossy().into_owned();
     let role = match name.as_str() {
         "demo" => Role::Demo,
         "emulator" => Role::Emulator,
@@ -114,7 +136,51 @@ pub fn parse(
         "sidecar" => Role::Sidecar,
         _ => Role::Mount,
     };
-    Settings::collect(role, &mut matches, variable).map(|s| Invocation::Run(role, s))
+    let moved = if takes_a_mount(role) {
+        moved::translate(role, args)?
+    } else {
+        moved::Translated::unchanged(args)
+    };
+    let (args, all) = without_help_all(moved.args);
+    let mut matches = match command(all).try_get_matches_from(args) {
+        Ok(mut matches) => matches.remove_subcommand().unwrap_or_default().1,
+        Err(error) if !error.use_stderr() => {
+            return Ok(Invocation::Print(error.to_string().replace(GLUE, " ")));
+        }
+        Err(error) => return Err(Failure::new(Exit::Usage, usage_sentence(&error, &name))),
+    };
+    let mut settings = Settings::collect(role, &mut matches, variable)?;
+    settings.warnings.splice(0..0, moved.warnings);
+    Ok(Invocation::Run(role, settings))
+}
+
+/// Whether the role reads the command line of a mount: to mount, or to find out why that fails.
+fn takes_a_mount(role: Role) -> bool {
+    role == Role::Mount || role.looks_into_a_mount()
+}
+
+fn nothing_said() -> Failure {
+    Failure::new(
+        Exit::Usage,
+        "expected BUCKET and DIR, or a role: gcsmount [mount] [flags] BUCKET DIR; see gcsmount --help",
+    )
+}
+
+fn is_help(word: &OsString) -> bool {
+    ["-h", "--help", "--help-all"]
+        .iter()
+        .any(|help| word == help)
+}
+
+/// `--help-all` is `--help`, and says that all is to be shown.
+fn without_help_all(args: Vec<OsString>) -> (Vec<OsString>, bool) {
+    let mut all = false;
+    let args = args.into_iter().map(|word| {
+        let asks = word == "--help-all";
+        all |= asks;
+        if asks { "--help".into() } else { word }
+    });
+    (args.collect(), all)
 }
 
 const TOKEN_SERVE: &str = "token serve";
@@ -141,7 +207,7 @@ fn version() -> String {
 }
 
 /// Clap's message without its usage block: one sentence, and where to look.
-fn usage_sentence(error: &clap::Error) -> String {
+fn usage_sentence(error: &clap::Error, role: &str) -> String {
     let text = error.to_string();
     let first = text.lines().next().unwrap_or_default();
     let sentence = first.strip_prefix("error: ").unwrap_or(first);
@@ -150,88 +216,125 @@ fn usage_sentence(error: &clap::Error) -> String {
     let tip = tips.find(|tip| tip.contains("similar"));
     match tip {
         Some(tip) => format!("{sentence}; {tip}"),
-        None => format!("{sentence}; see gcsmount --help"),
+        None => format!("{sentence}; see gcsmount {role} --help"),
     }
 }
 
-fn command() -> Command {
+/// All roles; `all`: with the flags in their help that are for few.
+fn command(all: bool) -> Command {
+    let role = |name, role, about, usage: &'static str| {
+        role_command(name, role, about, all).override_usage(usage)
+    };
     Command::new("gcsmount")
         .about(ABOUT)
         .disable_help_subcommand(true)
         .subcommand_required(true)
-        .subcommand(
-            role_command("mount", Role::Mount, "Mount a bucket on a directory.")
-                .override_usage("gcsmount [mount] [flags] BUCKET DIR")
-                .arg(
-                    Arg::new("o")
-                        .short('o')
-                        .value_name("OPTIONS")
-                        .action(ArgAction::Append)
-                        .help("Mount options (ro, allow_other, ...) or any flag above as name=value")
-                        .help_heading(params::Group::Process.title()),
-                ),
-        )
-        .subcommand(
-            role_command(
-                "demo",
-                Role::Demo,
-                "Emulator, token service, rotating token and mount on this machine, with a tour that checks each step.",
-            )
-            .override_usage("gcsmount demo [flags] [DIR]"),
-        )
-        .subcommand(
-            role_command(
-                "emulator",
-                Role::Emulator,
-                "Cloud Storage, the Security Token Service and a metadata server that nobody should ask, on one port.",
-            )
-            .override_usage("gcsmount emulator [flags]"),
-        )
-        .subcommand(
-            role_command(TOKEN_SHOW, Role::TokenShow, "Show who this machine or pod is: source, claims, principal, the token's life. No secret.")
-                .override_usage("gcsmount token show [flags]"),
-        )
-        .subcommand(
-            role_command(TOKEN_SERVE, Role::TokenServe, "Serve access tokens on a unix socket, as gcsfuse --token-url reads them.")
-                .override_usage("gcsmount token serve --socket PATH [flags]"),
-        )
-        .subcommand(
-            role_command("doctor", Role::Doctor, "Walk from the token to the bucket to FUSE and say in a line each what holds.")
-                .override_usage("gcsmount doctor [flags] BUCKET"),
-        )
-        .subcommand(
-            role_command("sidecar", Role::Sidecar, "Serve the volumes of a pod, as the GCS FUSE CSI driver hands them over.")
-                .override_usage("gcsmount sidecar [flags]"),
-        )
+        .subcommand(role(
+            "mount",
+            Role::Mount,
+            "Mount a bucket on a directory.",
+            "gcsmount [mount] [flags] BUCKET DIR",
+        ))
+        .subcommand(role(
+            "demo",
+            Role::Demo,
+            "Emulator, token service, rotating token and mount on this machine, with a tour that checks each step.",
+            "gcsmount demo [flags] [DIR]",
+        ))
+        .subcommand(role(
+            "emulator",
+            Role::Emulator,
+            "Cloud Storage, the Security Token Service and a metadata server that nobody should ask, on one port.",
+            "gcsmount emulator [flags]",
+        ))
+        .subcommand(role(
+            TOKEN_SHOW,
+            Role::TokenShow,
+            "Show who this machine or pod is: source, claims, principal, the token's life. No secret. \
+             The flags and arguments of a mount are accepted.",
+            "gcsmount token show [flags]",
+        ))
+        .subcommand(role(
+            TOKEN_SERVE,
+            Role::TokenServe,
+            "Serve access tokens on a unix socket, as gcsfuse --token-url reads them.",
+            "gcsmount token serve --socket PATH [flags]",
+        ))
+        .subcommand(role(
+            "doctor",
+            Role::Doctor,
+            "Walk from the token to the bucket to FUSE and say in a line each what holds. \
+             All flags and arguments of a mount are accepted.",
+            "gcsmount doctor [flags] BUCKET [DIR]",
+        ))
+        .subcommand(role(
+            "sidecar",
+            Role::Sidecar,
+            "Serve the volumes of a pod, as the GCS FUSE CSI driver hands them over.",
+            "gcsmount sidecar [flags]",
+        ))
 }
 
-fn role_command(name: &'static str, role: Role, about: &'static str) -> Command {
+fn role_command(name: &'static str, role: Role, about: &'static str, all: bool) -> Command {
+    let help = Arg::new("help")
+        .short('h')
+        .long("help")
+        .action(ArgAction::Help)
+        .help("Print help; --help-all: with the rarely used flags");
     let command = Command::new(name)
         .about(about)
+        .disable_help_flag(true)
+        .arg(help)
         .arg(Arg::new("arguments").num_args(0..).hide(true));
-    params::of(role).fold(command, |command, param| command.arg(arg(param)))
+    let command = params::of(role).fold(command, |command, param| {
+        command.arg(arg(param).hide(!param.belongs_to(role) || param.rare && !all))
+    });
+    if !takes_a_mount(role) {
+        return command;
+    }
+    command.arg(
+        Arg::new("o")
+            .short('o')
+            .value_name("OPTIONS")
+            .action(ArgAction::Append)
+            .hide(role != Role::Mount)
+            .help("Mount options (ro, allow_other) or flags as name=value")
+            .help_heading(params::Group::Process.title()),
+    )
+}
+
+/// Stands for a space at which the help must not break a line, until it is printed.
+const GLUE: char = '\u{a0}';
+
+/// What is true of a setting beside its purpose, in brackets.
+fn remark(help: &mut String, remark: &str) {
+    let _ = write!(help, " [{}]", remark.replace(' ', &GLUE.to_string()));
 }
 
 fn arg(param: &'static Param) -> Arg {
     let mut help = param.help.to_owned();
+    if param.repeatable {
+        help.push_str("; repeatable");
+    }
     match param.default {
         Some(default) if param.kind != Kind::Switch => {
-            let _ = write!(help, " [default: {default}]");
+            remark(&mut help, &format!("default: {default}"));
         }
         _ => {}
     }
-    if let Kind::Word(words) = param.kind {
-        let _ = write!(help, " [{}]", words.join(", "));
+    match param.kind {
+        // Two stand in the place of the value.
+        Kind::Word(words) if words.len() > 2 => remark(&mut help, &words.join(", ")),
+        _ => {}
     }
     if let Some(env) = param.env {
-        let _ = write!(help, " [env: {env}]");
+        remark(&mut help, &format!("env: {env}"));
     }
     let arg = Arg::new(param.flag)
         .long(param.flag)
-        .value_name(param.kind.value_name())
+        .value_name(param.value_name())
         .help(help)
         .help_heading(param.group.title())
-        .hide(param.hidden)
         .action(ArgAction::Append)
         .allow_hyphen_values(matches!(param.kind, Kind::Id));
     match param.kind {
@@ -265,7 +368,7 @@ impl Settings {
                 given.insert(param.flag, texts.collect());
             }
         }
-        if role == Role::Mount {
+        if takes_a_mount(role) {
             let options: Vec<String> = matches.remove_many("o").into_iter().flatten().collect();
             settings.read_options(&options, &mut given, &mut wrong);
         }
@@ -342,7 +445,32 @@ impl Settings {
             } else if let Some(param) = params::find(Role::Mount, name) {
                 given.entry(param.flag).or_default().push(value.to_owned());
             } else {
-                wrong.push(format!("-o {name} is neither a mount option nor a flag"));
+                self.read_moved_option(name, value, given, wrong);
+            }
+        }
+    }
+
+    /// An `-o` word that is not one of ours: gcsfuse takes its flags there too.
+    fn read_moved_option(
+        &mut self,
+        name: &str,
+        value: &str,
+        given: &mut HashMap<&'static str, Vec<String>>,
+        wrong: &mut Vec<String>,
+    ) {
+        match gcsfuse::flag(name) {
+            Some(Meaning::Flag(flag)) => given.entry(flag).or_default().push(value.to_owned()),
+            Some(Meaning::NoEffect) => self.warnings.push(moved::no_effect(&format!("-o {name}"))),
+            Some(Meaning::Refused(why)) => {
+                wrong.push(moved::refused(&format!("-o {name}"), why));
+            }
+            None => {
+                let flags = params::of(Role::Mount).map(|param| param.flag);
+                let known = KERNEL_OPTIONS.iter().chain(BOOT_OPTIONS).copied();
+                let hint = similar::hint(name, known.chain(flags));
+                wrong.push(format!(
+                    "-o {name} is neither a mount option nor a flag{hint}"
+                ));
             }
         }
     }
@@ -364,7 +492,11 @@ impl Settings {
         for (name, value) in others {
             match params::find(role, name).filter(|param| may(param)) {
                 Some(param) => given.entry(param.flag).or_default().push(value.to_owned()),
-                None => wrong.push(format!("{name} is not a flag that can stand there")),
+                None => {
+                    let flags = params::of(role).filter(|param| may(param));
+                    let hint = similar::hint(name, flags.map(|param| param.flag));
+                    wrong.push(format!("{name} is not a flag that can stand there{hint}"));
+                }
             }
         }
         let mut settings = self.clone();
@@ -595,7 +727,9 @@ mod tests {
 
     #[test]
     fn an_unknown_flag_is_one_line() {
-        assert!(usage("b /m -f", &[]).ends_with("see gcsmount --help"));
+        assert!(usage("b /m -f", &[]).ends_with("see gcsmount mount --help"));
+        assert!(usage("token show -f", &[]).ends_with("see gcsmount token show --help"));
+        assert!(usage("", &[]).ends_with("see gcsmount --help"));
         let text = usage("b /m --token-fil /a", &[]);
         assert!(
             text.contains("--token-fil") && text.contains("'--token-file'"),
@@ -604,33 +738,92 @@ mod tests {
         assert_eq!(text.lines().count(), 1);
     }
 
+    fn printed(line: &str) -> String {
+        let args = std::iter::once("gcsmount").chain(line.split_whitespace());
+        match parse(args.map(OsString::from), |_| None).unwrap() {
+            Invocation::Print(text) => text,
+            Invocation::Run(..) => panic!("{line} ran"),
+        }
+    }
+
+    const ROLES: [&str; 7] = [
+        "mount",
+        "demo",
+        "emulator",
+        "token show",
+        "token serve",
+        "doctor",
+        "sidecar",
+    ];
+
     #[test]
     fn help_fits_a_screen() {
-        for role in [
-            "",
-            "mount",
-            "demo",
-            "emulator",
-            "token show",
-            "token serve",
-            "doctor",
-            "sidecar",
-        ] {
-            let words = role.split_whitespace();
-            let args = std::iter::once("gcsmount")
-                .chain(words)
-                .chain(["--help"])
-                .map(OsString::from);
-            match parse(args, |_| None).unwrap() {
-                Invocation::Print(text) => {
-                    assert!(
-                        text.lines().count() <= 50,
-                        "{role}: {} lines",
-                        text.lines().count()
-                    );
-                }
-                Invocation::Run(..) => panic!("ran"),
+        for role in ROLES {
+            let text = printed(&format!("{role} --help"));
+            assert!(text.lines().count() <= 50, "{text}");
+            assert_eq!(text.matches("\nOptions:").count(), 1, "{text}");
+            assert!(!text.contains(GLUE) && !text.contains("TEXT"), "{text}");
+            // A flag and what it means stand on one line.
+            let flags = text.lines().filter(|line| line.trim().starts_with("--"));
+            for line in flags {
+                assert!(line.trim().contains("  "), "{line} is alone in: {text}");
+            }
+            assert_eq!(printed(&format!("help {role}")), text);
+        }
+        for asks in ["help", "--help", "-h", "token --help", "help token"] {
+            assert!(printed(asks).lines().count() <= 50, "{asks}");
+        }
+        assert!(printed("help token").contains("token serve"));
+    }
+
+    #[test]
+    fn what_is_for_few_is_shown_to_whoever_asks_for_all() {
+        for role in ROLES {
+            let shown = |flag: &str, text: &str| text.contains(&format!("--{flag}"));
+            let usual = printed(&format!("{role} --help"));
+            let all = printed(&format!("{role} --help-all"));
+            for rare in ["iam-endpoint", "universe-domain", "reuse-token-from-url"] {
+                let takes = matches!(
+                    role,
+                    "mount" | "token show" | "token serve" | "doctor" | "sidecar"
+                );
+                assert!(!shown(rare, &usual), "{role} {rare}");
+                assert_eq!(shown(rare, &all), takes, "{role} {rare}");
             }
         }
+    }
+
+    #[test]
+    fn a_mounts_command_line_is_taken_by_who_looks_into_it() {
+        let line = "--mount-retry-timeout 5s -o ro,uid=3 --implicit-dirs --custom-endpoint http://h my-bucket /mnt";
+        for (word, role) in [
+            ("mount", Role::Mount),
+            ("doctor", Role::Doctor),
+            ("token show", Role::TokenShow),
+        ] {
+            let (got, settings) = run(&format!("{word} {line}"), &[]).unwrap();
+            assert_eq!(got, role);
+            assert_eq!(settings.arguments, ["my-bucket", "/mnt"]);
+            assert_eq!(settings.number("uid"), Some(3));
+            assert_eq!(settings.warnings.len(), 1, "{:?}", settings.warnings);
+        }
+    }
+
+    #[test]
+    fn options_of_gcsfuse_may_stand_in_fstab_too() {
+        let (_, settings) = run("b /m -o implicit_dirs,metadata_cache_ttl_secs=9", &[]).unwrap();
+        assert_eq!(
+            settings.duration("metadata-cache-ttl"),
+            Duration::from_secs(9)
+        );
+        assert_eq!(
+            settings.warnings,
+            ["-o implicit_dirs is gcsfuse's and has no effect here"]
+        );
+        let text = usage("b /m -o enable_dummy_io,allow_othr", &[]);
+        assert!(
+            text.contains("cannot be obeyed") && text.contains("; allow_other is"),
+            "{text}"
+        );
     }
 }

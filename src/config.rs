@@ -22,6 +22,8 @@ pub struct MountConfig {
     pub identity: Identity,
     /// Base URL of the store.
     pub endpoint: String,
+    /// What was accepted and does nothing.
+    pub remarks: Vec<String>,
     /// Whether the token service is Google's although the store is not, and nobody has said so.
     pub lonely_endpoint: bool,
     /// Who pays where the requester pays.
@@ -139,6 +141,7 @@ impl MountConfig {
             dir,
             identity,
             endpoint,
+            remarks: settings.warnings.clone(),
             lonely_endpoint,
             billing_project: settings.text("billing-project").map(Into::into),
             retry: settings.duration("mount-retry-timeout"),
@@ -191,15 +194,15 @@ impl MountConfig {
         }
     }
 
-    /// What to say beforehand about an endpoint that looks half named.
-    #[must_use]
-    pub fn warning(&self) -> Option<String> {
-        self.lonely_endpoint.then(|| {
+    /// What to say before anything is asked: about options without effect, and about an endpoint that looks half named.
+    pub fn warnings(&self) -> impl Iterator<Item = String> + use<'_> {
+        let lonely = self.lonely_endpoint.then(|| {
             format!(
                 "{} is not Google's, and the token is exchanged at {}: give --sts-endpoint if the token service is another one too",
                 self.endpoint, self.identity.steps.sts
             )
-        })
+        });
+        self.remarks.iter().cloned().chain(lonely)
     }
 
     /// `failure` to get a token, with what may be behind it.
@@ -355,7 +358,7 @@ mod tests {
             ("--anonymous-access --custom-endpoint http://h", false),
         ] {
             let config = config(&format!("mount my-bucket /m {flags}")).unwrap();
-            assert_eq!(config.warning().is_some(), warns, "{flags}");
+            assert_eq!((config.warnings().count() > 0), warns, "{flags}");
             let hinted = config.hint_at_sts(Failure::new(Exit::Unreachable, "no answer"));
             assert_eq!(hinted.sentence.contains("--sts-endpoint"), warns, "{flags}");
             let own = config.hint_at_sts(Failure::new(Exit::NoToken, "no file"));

@@ -84,7 +84,7 @@ async fn start(config: &MountConfig) -> Result<(Fs, Mounted), Failure> {
     point.check().map_err(|error| explain::mount(&error))?;
     check_temp_dir(&config.temp_dir)?;
     tracing::info!(identity = %config.identity, "identity chosen");
-    for warning in config.warning().into_iter().chain(covers(&config.dir)) {
+    for warning in config.warnings().chain(covers(&config.dir)) {
         tracing::warn!("{warning}");
     }
     let shared = Shared::new(config.memory);

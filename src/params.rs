@@ -170,6 +170,15 @@ pub enum Role {
     Sidecar,
 }
 
+impl Role {
+    /// Whether the role finds out why a mount fails: it takes the mount's whole command line, so that a command that
+    /// failed is repeated with one word changed.
+    #[must_use]
+    pub fn looks_into_a_mount(self) -> bool {
+        matches!(self, Self::Doctor | Self::TokenShow)
+    }
+}
+
 /// The roles that have an identity.
 const IDENTIFIED: &[Role] = &[
     Role::Mount,
@@ -201,15 +210,15 @@ pub enum Group {
 }
 
 impl Group {
-    /// The heading in the help.
+    /// The heading in the help; `None`: the one that every command has.
     #[must_use]
-    pub fn title(self) -> &'static str {
+    pub fn title(self) -> Option<&'static str> {
         match self {
-            Self::Identity => "Identity",
-            Self::Connection => "Connection",
-            Self::Files => "Files",
-            Self::Process => "Process",
-            Self::Command => "Options",
+            Self::Identity => Some("Identity"),
+            Self::Connection => Some("Connection"),
+            Self::Files => Some("Files"),
+            Self::Process => Some("Process"),
+            Self::Command => None,
         }
     }
 }
@@ -231,8 +240,10 @@ pub struct Param {
     pub group: Group,
     /// Whether it may be given more than once.
     pub repeatable: bool,
-    /// Whether the help keeps quiet about it.
-    pub hidden: bool,
+    /// Whether it is for few: `--help` leaves it to `--help-all`.
+    pub rare: bool,
+    /// What stands for the value in the help, where the kind's own word says too little.
+    pub value: Option<&'static str>,
     /// Whether a pod may set it for a volume of its own. What chooses where the identity comes from is the operator's.
     pub volume: bool,
     /// One line for the help.
@@ -247,10 +258,29 @@ const ROW: Param = Param {
     roles: &[Role::Mount],
     group: Group::Command,
     repeatable: false,
-    hidden: false,
+    rare: false,
+    value: None,
     volume: false,
     help: "",
 };
+
+impl Param {
+    /// Whether it is one of the role's own, to be shown in its help.
+    #[must_use]
+    pub fn belongs_to(&self, role: Role) -> bool {
+        self.roles.contains(&role)
+    }
+
+    /// What stands for its value in the help.
+    #[must_use]
+    pub fn value_name(&self) -> String {
+        match (self.value, self.kind) {
+            (Some(name), _) => name.to_owned(),
+            (None, Kind::Word(words)) if words.len() == 2 => words.join("|"),
+            (None, kind) => kind.value_name().to_owned(),
+        }
+    }
+}
 
 /// The table. Rows stand in the order of the help.
 pub const PARAMS: &[Param] = &[
@@ -275,16 +305,17 @@ pub const PARAMS: &[Param] = &[
         roles: IDENTIFIED,
         group: Group::Identity,
         help: "Access tokens from unix:///SOCKET or http://HOST",
+        value: Some("URL"),
         ..ROW
     },
     Param {
         flag: "reuse-token-from-url",
-        hidden: true,
+        rare: true,
         kind: Kind::Switch,
         default: Some("true"),
         roles: IDENTIFIED,
         group: Group::Identity,
-        help: "Keep a token from --token-url until it expires; else ask each time",
+        help: "Keep a token from --token-url until it expires",
         ..ROW
     },
     Param {
@@ -301,6 +332,7 @@ pub const PARAMS: &[Param] = &[
         group: Group::Identity,
         help: "Google service account to act as",
         volume: true,
+        value: Some("EMAIL"),
         ..ROW
     },
     Param {
@@ -308,7 +340,8 @@ pub const PARAMS: &[Param] = &[
         roles: IDENTIFIED,
         group: Group::Identity,
         repeatable: true,
-        help: "Limit tokens to BUCKET[/PREFIX][:ro]",
+        help: "Limit tokens to it",
+        value: Some("BUCKET[/PREFIX][:ro]"),
         ..ROW
     },
     Param {
@@ -317,14 +350,16 @@ pub const PARAMS: &[Param] = &[
         group: Group::Identity,
         help: "Workload identity pool [default: the token's]",
         volume: true,
+        value: Some("POOL"),
         ..ROW
     },
     Param {
         flag: "identity-provider",
         roles: IDENTIFIED,
         group: Group::Identity,
-        help: "Identity provider of the pool [default: the token's]",
+        help: "Its identity provider [default: the token's]",
         volume: true,
+        value: Some("PROVIDER"),
         ..ROW
     },
     Param {
@@ -332,16 +367,16 @@ pub const PARAMS: &[Param] = &[
         roles: IDENTIFIED,
         kind: Kind::Url,
         group: Group::Identity,
-        help: "Token service [default: https://sts.googleapis.com]",
+        help: "Token service [default: Google's]",
         ..ROW
     },
     Param {
         flag: "iam-endpoint",
-        hidden: true,
+        rare: true,
         roles: IDENTIFIED,
         kind: Kind::Url,
         group: Group::Identity,
-        help: "IAM Credentials API [default: https://iamcredentials.googleapis.com]",
+        help: "IAM Credentials API [default: Google's]",
         ..ROW
     },
     Param {
@@ -350,8 +385,9 @@ pub const PARAMS: &[Param] = &[
         env: Some("GOOGLE_CLOUD_UNIVERSE_DOMAIN"),
         default: Some("googleapis.com"),
         group: Group::Identity,
-        hidden: true,
+        rare: true,
         help: "Domain of Google's services, in a cloud of its own",
+        value: Some("DOMAIN"),
         ..ROW
     },
     Param {
@@ -379,6 +415,7 @@ pub const PARAMS: &[Param] = &[
         group: Group::Connection,
         help: "Project that pays where the requester pays",
         volume: true,
+        value: Some("PROJECT"),
         ..ROW
     },
     Param {
@@ -386,15 +423,16 @@ pub const PARAMS: &[Param] = &[
         kind: Kind::Duration,
         default: Some("60s"),
         group: Group::Connection,
-        help: "How long to go on when the service is out of reach at the start",
+        help: "How long to try at the start",
         ..ROW
     },
     Param {
         flag: "only-dir",
-        roles: SERVING,
+        roles: CONNECTED,
         group: Group::Files,
         volume: true,
         help: "Mount this directory of the bucket alone",
+        value: Some("DIR"),
         ..ROW
     },
     Param {
@@ -405,6 +443,7 @@ pub const PARAMS: &[Param] = &[
         help: "Owner of every file; -1: whoever mounts",
         roles: SERVING,
         volume: true,
+        value: Some("UID"),
         ..ROW
     },
     Param {
@@ -415,6 +454,7 @@ pub const PARAMS: &[Param] = &[
         help: "Group of every file; -1: that of whoever mounts",
         roles: SERVING,
         volume: true,
+        value: Some("GID"),
         ..ROW
     },
     Param {
@@ -442,7 +482,7 @@ pub const PARAMS: &[Param] = &[
         kind: Kind::Duration,
         default: Some("60s"),
         group: Group::Files,
-        help: "How long names and sizes are believed without asking",
+        help: "How long names and sizes are believed",
         roles: SERVING,
         volume: true,
         ..ROW
@@ -453,7 +493,7 @@ pub const PARAMS: &[Param] = &[
         env: Some("TMPDIR"),
         default: Some("/tmp"),
         group: Group::Files,
-        help: "Where files are staged that are not written in order",
+        help: "Where random writes are staged",
         roles: SERVING,
         ..ROW
     },
@@ -462,7 +502,7 @@ pub const PARAMS: &[Param] = &[
         kind: Kind::Mebibytes,
         default: Some("128"),
         group: Group::Process,
-        help: "Memory for file data: cache, readahead and uploads",
+        help: "Memory for cache, readahead, uploads",
         roles: SERVING,
         ..ROW
     },
@@ -479,7 +519,7 @@ pub const PARAMS: &[Param] = &[
         kind: Kind::Duration,
         default: Some("30s"),
         group: Group::Process,
-        help: "How long to go on saving what is unsaved when told to stop",
+        help: "How long to save when told to stop",
         roles: SERVING,
         ..ROW
     },
@@ -505,7 +545,7 @@ pub const PARAMS: &[Param] = &[
         kind: Kind::Switch,
         default: Some("false"),
         group: Group::Process,
-        hidden: true,
+        rare: true,
         help: "Unmount and end when the process that started this one ends",
         ..ROW
     },
@@ -521,7 +561,7 @@ pub const PARAMS: &[Param] = &[
         flag: "gcsfuse-path",
         kind: Kind::Path,
         roles: &[Role::Sidecar],
-        help: "A stock gcsfuse to serve the volumes with; the tokens stay ours",
+        help: "A stock gcsfuse to serve with; tokens stay ours",
         ..ROW
     },
     Param {
@@ -535,7 +575,8 @@ pub const PARAMS: &[Param] = &[
         flag: "route",
         roles: &[Role::TokenServe],
         repeatable: true,
-        help: "/PATH:FLAG=VALUE,... an identity for each path of the socket",
+        help: "An identity for a path",
+        value: Some("/PATH:FLAG=VALUE,..."),
         ..ROW
     },
     Param {
@@ -545,6 +586,7 @@ pub const PARAMS: &[Param] = &[
         roles: &[Role::TokenServe],
         repeatable: true,
         help: "Who may ask, besides root; -1: this process's own user",
+        value: Some("UID"),
         ..ROW
     },
     Param {
@@ -552,7 +594,7 @@ pub const PARAMS: &[Param] = &[
         kind: Kind::Mode,
         default: Some("600"),
         roles: &[Role::TokenServe],
-        help: "Permission bits of the socket; other users need the right to write",
+        help: "Permission bits; other users need to write",
         ..ROW
     },
     Param {
@@ -593,7 +635,7 @@ pub const PARAMS: &[Param] = &[
         default: Some("127.0.0.1:9000"),
         roles: &[Role::Emulator],
         repeatable: true,
-        help: "Where to listen; the first is the endpoint that is printed",
+        help: "Where to listen",
         ..ROW
     },
     Param {
@@ -601,7 +643,7 @@ pub const PARAMS: &[Param] = &[
         kind: Kind::Word(&["required", "off"]),
         default: Some("required"),
         roles: &[Role::Emulator],
-        help: "Whether requests need a token that this STS issued",
+        help: "Whether requests need a token",
         ..ROW
     },
     Param {
@@ -609,13 +651,15 @@ pub const PARAMS: &[Param] = &[
         roles: &[Role::Emulator],
         repeatable: true,
         help: "A bucket to begin with",
+        value: Some("NAME"),
         ..ROW
     },
     Param {
         flag: "mutation-limit",
         default: Some("1/s:5"),
         roles: &[Role::Emulator],
-        help: "Changes of one object: RATE/s:BURST, or off",
+        help: "The most changes of one object",
+        value: Some("N/s:BURST|off"),
         ..ROW
     },
     Param {
@@ -635,9 +679,12 @@ pub const PARAMS: &[Param] = &[
     },
 ];
 
-/// The rows that `role` takes.
+/// The rows that `role` takes: its own, and all of a mount's where it [looks into one](Role::looks_into_a_mount).
 pub fn of(role: Role) -> impl Iterator<Item = &'static Param> {
-    PARAMS.iter().filter(move |p| p.roles.contains(&role))
+    let mounts = role.looks_into_a_mount();
+    PARAMS
+        .iter()
+        .filter(move |p| p.belongs_to(role) || mounts && p.belongs_to(Role::Mount))
 }
 
 /// The row of `flag` for `role`; `_` may stand for `-`, as in fstab lines.
@@ -722,5 +769,15 @@ mod tests {
             Some("token-file")
         );
         assert!(find(Role::Emulator, "token-file").is_none());
+    }
+
+    #[test]
+    fn who_looks_into_a_mount_takes_its_flags() {
+        for flag in PARAMS.iter().filter(|p| p.belongs_to(Role::Mount)) {
+            for role in [Role::Doctor, Role::TokenShow] {
+                assert!(find(role, flag.flag).is_some(), "{}", flag.flag);
+            }
+        }
+        assert!(find(Role::TokenServe, "mount-retry-timeout").is_none());
     }
 }

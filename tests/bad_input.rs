@@ -374,7 +374,8 @@ async fn a_relative_path_is_meant_from_where_the_command_is_given() {
     let login = "gcloud/application_default_credentials.json";
     fs::create_dir(world.path("gcloud")).unwrap();
     fs::write(world.path(login), "{}").unwrap();
-    let settings: [(&[&str], &[(&str, &str)], &str); 4] = [
+    type Case<'a> = (&'a [&'a str], &'a [(&'a str, &'a str)], &'a str);
+    let settings: [Case<'_>; 4] = [
         (&["--token-file", "nowhere"], &[], "nowhere"),
         (&["--key-file", "nowhere"], &[], "nowhere"),
         (
