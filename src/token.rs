@@ -1,10 +1,13 @@
 //! `gcsmount token serve`: the broker alone, for other processes.
 
 use std::collections::BTreeMap;
+use std::fs::DirBuilder;
 use std::io::{self, Write};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 
 use gcsmount_auth::{Broker, Routes, SocketConfig, TokenSocket};
+use nix::unistd::{AccessFlags, access};
 
 use crate::cli::Settings;
 use crate::exit::{Exit, Failure};
@@ -30,13 +33,15 @@ pub fn serve(settings: &Settings) -> Result<(), Failure> {
         ));
     };
     let identities = identities(settings)?;
+    // Before anybody is asked for a token.
+    prepare_directory(path)?;
     for (route, identity) in &identities {
         tracing::info!(route = route.as_deref().unwrap_or("any"), %identity, "identity chosen");
     }
     lifecycle::runtime()?.block_on(async {
         let mut signals = StopSignals::listen()?;
         let served = brokers(identities)?;
-        first_tokens(&served).await?;
+        let waiting = first_tokens(&served).await?;
         let mut config = SocketConfig::new(path, routes(&served));
         let narrow = |number: i64| u32::try_from(number).ok();
         config.mode = settings
@@ -49,14 +54,9 @@ pub fn serve(settings: &Settings) -> Result<(), Failure> {
         let socket = TokenSocket::bind(config)
             .await
             .map_err(|error| usage(format!("--socket: {error}")))?;
-        for one in &served {
-            let at = one
-                .route
-                .as_ref()
-                .map_or_else(String::new, |route| format!(" at {route}"));
-            let (who, path) = (one.access.who(), socket.path().display());
+        for (one, waits) in served.iter().zip(waiting) {
             // Whoever closed the output wants to know no more.
-            let _ = writeln!(io::stdout(), "tokens of {who} are served on {path}{at}");
+            let _ = writeln!(io::stdout(), "{}", one.greeting(socket.path(), waits));
         }
         signals.next().await;
         socket.stop().await;
@@ -113,11 +113,53 @@ fn identities(settings: &Settings) -> Result<Vec<(Option<String>, Identity)>, Fa
     Ok(chosen)
 }
 
+/// Makes the socket's directory where it alone is missing, for this user only, and finds out whether a socket can be made.
+fn prepare_directory(socket: &Path) -> Result<(), Failure> {
+    let Some(dir) = socket.parent() else {
+        return Err(usage(format!(
+            "--socket {} names no file in a directory",
+            socket.display()
+        )));
+    };
+    let refused = |what: &str, why: &dyn std::fmt::Display| {
+        usage(format!(
+            "--socket: the directory {} {what}: {why}; make one that this user may write to, or name another path",
+            dir.display()
+        ))
+    };
+    match DirBuilder::new().mode(0o700).create(dir) {
+        Ok(()) => tracing::info!(dir = %dir.display(), "directory made, for this user only"),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+        Err(error) => return Err(refused("cannot be made", &error)),
+    }
+    access(dir, AccessFlags::W_OK | AccessFlags::X_OK)
+        .map_err(|errno| refused("takes no socket", &errno.desc()))
+}
+
 /// What one path gets.
 struct Served {
     route: Option<String>,
     access: Access,
     broker: Broker,
+}
+
+impl Served {
+    fn name(&self) -> &str {
+        self.route.as_deref().unwrap_or("any")
+    }
+
+    /// The line about it once the socket is there; `waits`: its first token is still to come.
+    fn greeting(&self, socket: &Path, waits: bool) -> String {
+        let (who, socket) = (self.access.who(), socket.display());
+        let at = match &self.route {
+            Some(route) => format!(" at {route}"),
+            None => String::new(),
+        };
+        match waits {
+            false => format!("tokens of {who} are served on {socket}{at}"),
+            true => format!("no token of {who} yet: errors are served on {socket}{at}"),
+        }
+    }
 }
 
 /// Starts a broker for each identity, the same one for paths that have the same.
@@ -142,24 +184,41 @@ fn brokers(identities: Vec<(Option<String>, Identity)>) -> Result<Vec<Served>, F
 }
 
 /// Waits for the first tokens: a socket that appears can be relied on, unless the fault is one that time mends, or
-/// another identity's.
-async fn first_tokens(served: &[Served]) -> Result<(), Failure> {
-    let mut lost = Vec::new();
+/// another identity's. Tells of each whether its token is still to come.
+async fn first_tokens(served: &[Served]) -> Result<Vec<bool>, Failure> {
+    let mut missing = Vec::new();
     // All of them ask already.
     for one in served {
-        let Err(error) = one.broker.token().await else {
-            continue;
-        };
-        let route = one.route.as_deref().unwrap_or("any");
-        if error.is_permanent_for_mount() {
-            lost.push(one.access.explain(&error));
+        missing.push(one.broker.token().await.err());
+    }
+    let lost: Vec<(&Served, Failure)> = served
+        .iter()
+        .zip(&missing)
+        .filter_map(|(one, error)| {
+            let error = error.as_ref().filter(|e| e.is_permanent_for_mount())?;
+            Some((one, one.access.explain(error)))
+        })
+        .collect();
+    if let Some((_, first)) = lost.first()
+        && lost.len() == served.len()
+    {
+        return Err(Failure::new(first.exit, all_lost(&lost)));
+    }
+    for (one, error) in served.iter().zip(&missing) {
+        if let Some(error) = error {
+            tracing::warn!(route = one.name(), %error, "no token yet; serving all the same");
         }
-        tracing::warn!(route, %error, "no token yet; serving all the same");
     }
-    if lost.len() < served.len() {
-        return Ok(());
-    }
-    Err(lost.swap_remove(0))
+    Ok(missing.iter().map(Option::is_some).collect())
+}
+
+/// Why there is nothing to serve, by route where there are several.
+fn all_lost(lost: &[(&Served, Failure)]) -> String {
+    let sentences = lost.iter().map(|(one, failure)| match &one.route {
+        Some(route) => format!("--route {route}: {failure}"),
+        None => failure.to_string(),
+    });
+    sentences.collect::<Vec<_>>().join("; ")
 }
 
 fn routes(served: &[Served]) -> Routes {
@@ -175,4 +234,32 @@ fn routes(served: &[Served]) -> Routes {
 
 fn usage(sentence: impl Into<String>) -> Failure {
     Failure::new(Exit::Usage, sentence)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[test]
+    fn one_missing_level_of_the_sockets_directory_is_made() {
+        let scratch = tempfile::tempdir().unwrap();
+        let socket = |name: &str| scratch.path().join(name);
+        for _ in 0..2 {
+            prepare_directory(&socket("new/token.sock")).unwrap();
+        }
+        let mode = fs::metadata(socket("new")).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o700);
+        fs::write(socket("file"), "").unwrap();
+        for wrong in ["a/b/token.sock", "file/token.sock"] {
+            let failure = prepare_directory(&socket(wrong)).unwrap_err();
+            assert_eq!(failure.exit, Exit::Usage);
+            let dir = socket(wrong);
+            let dir = dir.parent().unwrap().to_str().unwrap();
+            assert!(failure.sentence.contains(dir), "{failure}");
+        }
+        assert!(!socket("a").exists());
+    }
 }

@@ -277,6 +277,59 @@ async fn the_token_socket_answers_curl() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_socket_without_any_token_names_each_route_that_lacks_one() {
+    let world = World::new().await;
+    let socket = world.path("run/token.sock");
+    let serve = |routes: &[String]| {
+        let mut command = gcsmount();
+        command.args([
+            "token",
+            "serve",
+            "--sts-endpoint",
+            &world.emulator.endpoint(),
+        ]);
+        command.arg("--socket").arg(&socket);
+        for route in routes {
+            command.args(["--route", route]);
+        }
+        command
+    };
+    let lost = |route: &str| format!("{route}:token-file={}", world.path("none").display());
+    let (code, _, err) = outcome(serve(&[lost("/a"), lost("/b")])).await;
+    assert_eq!(code, Some(4), "{err}");
+    let said = err.lines().last().unwrap();
+    assert!(
+        said.contains("--route /a: ") && said.contains("; --route /b: "),
+        "{err}"
+    );
+    assert!(!err.contains("serving all the same"), "{err}");
+
+    let good = format!("/a:token-file={}", world.token_file().display());
+    let mut command = serve(&[good, lost("/b")]);
+    let mut serving = command.stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(serving.stdout.take().unwrap()).lines();
+    let mut line = async || {
+        let line = timeout(LIMIT, lines.next_line()).await;
+        line.unwrap().unwrap().unwrap()
+    };
+    let first = line().await;
+    assert!(
+        first.starts_with("tokens of ") && first.ends_with(" at /a"),
+        "{first}"
+    );
+    let second = line().await;
+    assert!(
+        second.starts_with("no token of ") && second.ends_with(" at /b"),
+        "{second}"
+    );
+    let mode = fs::metadata(world.path("run"))
+        .unwrap()
+        .permissions()
+        .mode();
+    assert_eq!(mode & 0o777, 0o700);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_mount_lives_on_the_tokens_of_another_process() {
     if !can_mount() {
         return;
