@@ -22,15 +22,22 @@ pub fn run(settings: &Settings) -> Result<(), Failure> {
     let config = config(settings)?;
     lifecycle::runtime()?.block_on(async {
         let mut signals = StopSignals::listen()?;
-        let addresses = config.listen.clone();
+        let addresses: Vec<_> = config.listen.iter().map(ToString::to_string).collect();
         let needs_token = config.auth == Auth::Required;
-        let emulator = Emulator::start(config).await.map_err(|error| match error.kind() {
-            io::ErrorKind::InvalidInput => Failure::new(Exit::Usage, format!("--bucket: {error}")),
-            _ => Failure::new(
-                Exit::Other,
-                format!("cannot listen on {addresses:?}: {error}; name a free port with --listen, or port 0"),
-            ),
-        })?;
+        let emulator = Emulator::start(config)
+            .await
+            .map_err(|error| match error.kind() {
+                io::ErrorKind::InvalidInput => {
+                    Failure::new(Exit::Usage, format!("--bucket: {error}"))
+                }
+                _ => Failure::new(
+                    Exit::Other,
+                    format!(
+                        "cannot listen on {}: {error}; name a free port with --listen, or port 0",
+                        addresses.join(" and ")
+                    ),
+                ),
+            })?;
         greet(&emulator, needs_token);
         signals.next().await;
         emulator.shutdown().await;

@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::time::Duration;
 
-use gcsmount_emulator::{BucketSettings, MintRequest};
+use gcsmount_emulator::{BucketSettings, MintRequest, Role};
 use tokio::process::Command;
 use tokio::time::timeout;
 
@@ -392,4 +392,31 @@ async fn a_relative_path_is_meant_from_where_the_command_is_given() {
         let file = here.join(file);
         fails(command, 4, &[file.to_str().unwrap()], &dir).await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_will_bite_is_warned_of_at_the_start() {
+    if !can_mount() {
+        return;
+    }
+    let world = World::new().await;
+    let admin = world.emulator.admin();
+    let viewer = (admin.member("tests", "runner"), Role::ObjectViewer);
+    admin.replace_grants(BUCKET, &[viewer]).unwrap();
+    fs::write(world.mount_point().join("hidden"), "").unwrap();
+    let warnings = [
+        "mnt is not empty",
+        "writes will be refused",
+        "--implicit-dirs is gcsfuse's",
+    ];
+    let mount = world.mount(&["--implicit-dirs"]).await;
+    for part in warnings {
+        assert_eq!(mount.log().matches(part).count(), 1, "{}", mount.log());
+    }
+    mount.stop().await;
+
+    fs::remove_file(world.mount_point().join("hidden")).unwrap();
+    let mount = world.mount(&["-o", "ro"]).await;
+    assert!(!mount.log().contains("WARN"), "{}", mount.log());
+    mount.stop().await;
 }
