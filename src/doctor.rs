@@ -76,15 +76,15 @@ async fn walk_identity(
             return None;
         }
     };
+    if !access.has_tokens() {
+        return Some(access);
+    }
+    let exchange = async { checks::exchange(&access).await.map_err(hint) };
+    if !report.step("exchange", exchange).await {
+        report.skip(&["principal"], "no token");
+        return None;
+    }
     if let Some(broker) = &access.broker {
-        let exchange = async {
-            let exchanged = checks::exchange(&access, broker).await;
-            exchanged.map_err(hint)
-        };
-        if !report.step("exchange", exchange).await {
-            report.skip(&["principal"], "no token");
-            return None;
-        }
         report
             .step("principal", async { Ok(checks::principal(broker)) })
             .await;

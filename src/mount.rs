@@ -180,8 +180,8 @@ pub(crate) async fn attempt(
     };
     config.limited_to().map_err(|failure| (failure, true))?;
     let deadline = tokio::time::Instant::now() + ATTEMPT + GRACE;
-    if let Some(broker) = &access.broker {
-        let token = timeout_at(deadline, broker.token()).await;
+    if access.has_tokens() {
+        let token = timeout_at(deadline, access.prove()).await;
         token.map_err(|_| late(&access.giver()))?.map_err(|error| {
             let failure = config.hint_at_sts(access.explain(&error));
             (failure, error.is_permanent_for_mount())

@@ -4,6 +4,7 @@
 //! Identity -> Broker -> Credentials -> JsonStore -> Fs over BlockCache and Budget -> Session
 //! ```
 
+use std::error::Error as _;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,6 +20,7 @@ use gcsmount_gcs::Store;
 use gcsmount_gcs::client::json;
 use gcsmount_k8s_contract::layout::{TOKEN_FILE, TOKEN_VOLUME};
 use google_cloud_auth::credentials::Credentials;
+use google_cloud_auth::errors::CredentialsError;
 use tokio::runtime::Handle;
 
 use crate::config::MountConfig;
@@ -60,6 +62,28 @@ impl Access {
     #[must_use]
     pub fn principal(&self) -> Option<String> {
         self.broker.as_ref()?.status().identity.principal
+    }
+
+    /// Whether requests carry a token at all.
+    #[must_use]
+    pub fn has_tokens(&self) -> bool {
+        self.credentials.is_some()
+    }
+
+    /// Gets a token, to find out whether there is one.
+    ///
+    /// # Errors
+    /// Why there is none.
+    pub async fn prove(&self) -> Result<(), gcsmount_auth::Error> {
+        match (&self.broker, &self.credentials) {
+            (Some(broker), _) => broker.token().await.map(drop),
+            // Asked anew for each request: nobody but the credentials can tell.
+            (None, Some(credentials)) => match credentials.headers(http::Extensions::new()).await {
+                Ok(_) => Ok(()),
+                Err(error) => Err(own_error(&error)),
+            },
+            (None, None) => Ok(()),
+        }
     }
 
     /// Why the bucket cannot be used, and what to do about it.
@@ -146,6 +170,14 @@ impl Access {
             ),
         ))
     }
+}
+
+/// The error of ours that Google's type is wrapped around, without its words about later attempts.
+fn own_error(error: &CredentialsError) -> gcsmount_auth::Error {
+    let inner = error.source().and_then(|source| source.downcast_ref());
+    inner.cloned().unwrap_or_else(|| {
+        gcsmount_auth::Error::new(gcsmount_auth::Kind::Internal, error.to_string())
+    })
 }
 
 /// What all that this process mounts or serves has in common.

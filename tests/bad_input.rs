@@ -188,9 +188,9 @@ async fn a_service_is_out_of_reach() {
         ("http://no-such-host.invalid".to_owned(), "no-such-host"),
     ];
     drop(closed);
-    let good = world.emulator.endpoint();
+    let good = &world.emulator.endpoint();
     for (bad, why) in &addresses {
-        for (store, sts) in [(bad, &good), (&good, bad)] {
+        for (store, sts) in [(bad, good), (good, bad)] {
             let mut command = gcsmount();
             command.args(["mount", "--foreground", "--mount-retry-timeout=0"]);
             command.args([
@@ -201,6 +201,15 @@ async fn a_service_is_out_of_reach() {
                 "--token-file",
             ]);
             command.arg(&token).arg(BUCKET).arg(&dir);
+            let host = bad.trim_start_matches("http://");
+            fails(command, 6, &[host, why], &dir).await;
+        }
+        for reuse in ["", "--reuse-token-from-url=false"] {
+            let mut command = gcsmount();
+            command.args(["mount", "--foreground", "--mount-retry-timeout=0"]);
+            command.args(["--custom-endpoint", good, "--token-url", bad]);
+            command.args(Some(reuse).filter(|flag| !flag.is_empty()));
+            command.arg(BUCKET).arg(&dir);
             let host = bad.trim_start_matches("http://");
             fails(command, 6, &[host, why], &dir).await;
         }
