@@ -4,6 +4,7 @@
 
 use std::fmt;
 use std::path::PathBuf;
+use std::pin::pin;
 use std::process::{ExitStatus, Stdio};
 use std::time::{Duration, SystemTime};
 
@@ -11,7 +12,7 @@ use async_trait::async_trait;
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 use serde::Deserialize;
-use tokio::io::AsyncReadExt;
+use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::process::{Child, Command};
 use zeroize::Zeroizing;
 
@@ -22,6 +23,10 @@ use crate::secret::{AccessSecret, SubjectToken, quotable};
 
 /// Longer than any answer.
 const LARGEST: usize = 1 << 20;
+
+/// How long the rest of the output is waited for once the program has ended. What it wrote itself is
+/// there by then; this is for what it started.
+const REST: Duration = Duration::from_millis(100);
 
 /// Runs a program for the subject token.
 pub struct ExecutableSource {
@@ -99,20 +104,13 @@ impl ExecutableSource {
             .map_err(|error| self.fault(SourceFault::Missing, &format!("cannot run: {error}")))?;
         let group = Group::led_by(&child);
         let mut written = Zeroizing::new(Vec::with_capacity(64 << 10));
-        if let Some(output) = child.stdout.take() {
-            let mut bounded = output.take(LARGEST as u64 + 1);
-            bounded.read_to_end(&mut written).await.map_err(|error| {
-                self.fault(SourceFault::Unreadable, &format!("cannot be read: {error}"))
-            })?;
+        let (status, all) = self.finish(&mut child, &mut written).await?;
+        // What it leaves running is its own affair, unless it still writes to us.
+        if all {
+            group.spare();
+        } else {
+            drop(group);
         }
-        if written.len() > LARGEST {
-            return Err(self.fault(SourceFault::TooLarge, "writes without end"));
-        }
-        let status = child.wait().await.map_err(|error| {
-            self.fault(SourceFault::Unreadable, &format!("has no end: {error}"))
-        })?;
-        // What a program that ended by itself leaves running is its own affair.
-        group.spare();
         let response: Response = serde_json::from_slice(&written).map_err(|_| {
             let what = format!("ended with {status} and gave an answer that is not its JSON");
             self.fault(SourceFault::Malformed, &what)
@@ -122,10 +120,57 @@ impl ExecutableSource {
             .map_err(|(fault, what)| self.fault(fault, &what))
     }
 
+    /// Reads what the program writes until its end, and whether that is all: something that it
+    /// started may hold its output for longer.
+    async fn finish(
+        &self,
+        child: &mut Child,
+        written: &mut Vec<u8>,
+    ) -> Result<(ExitStatus, bool), Error> {
+        let output = child.stdout.take().expect("it was made a pipe");
+        let unreadable = |error: std::io::Error| {
+            self.fault(SourceFault::Unreadable, &format!("cannot be read: {error}"))
+        };
+        let endless = |error: std::io::Error| {
+            self.fault(SourceFault::Unreadable, &format!("has no end: {error}"))
+        };
+        let ended = {
+            let mut reading = pin!(fill(output, written));
+            tokio::select! {
+                biased;
+                read = reading.as_mut() => read.map(|()| None).map_err(unreadable)?,
+                ended = child.wait() => {
+                    let status = ended.map_err(endless)?;
+                    let all = match tokio::time::timeout(REST, reading).await {
+                        Ok(read) => read.map(|()| true).map_err(unreadable)?,
+                        Err(_) => false,
+                    };
+                    Some((status, all))
+                }
+            }
+        };
+        if written.len() > LARGEST {
+            return Err(self.fault(SourceFault::TooLarge, "writes without end"));
+        }
+        match ended {
+            Some(ended) => Ok(ended),
+            None => {
+                let status = child.wait().await.map_err(endless)?;
+                Ok((status, true))
+            }
+        }
+    }
+
     fn fault(&self, fault: SourceFault, what: &str) -> Error {
         let message = format!("the program {} {what}", self.program);
         Error::new(Kind::Source(fault), message)
     }
+}
+
+/// Reads to the end, or to more than is taken. What was read is kept if this is given up.
+async fn fill(mut output: impl AsyncRead + Unpin, written: &mut Vec<u8>) -> std::io::Result<()> {
+    while written.len() <= LARGEST && output.read_buf(written).await? > 0 {}
+    Ok(())
 }
 
 /// A program and what it started, ended with this unless spared. A shell that is killed alone
@@ -146,7 +191,8 @@ impl Group {
 
 impl Drop for Group {
     fn drop(&mut self) {
-        // The leader was not waited for yet, so the number is still that of its group.
+        // The number is that of its group as long as the leader was not waited for, or something
+        // of the group lives; else it was free for no longer than the rest was waited for.
         if let Some(group) = self.0 {
             let _ = killpg(group, Signal::SIGKILL);
         }
@@ -360,6 +406,29 @@ mod tests {
         // The pipe ends with the last program that could write to it.
         let (ended, end) = mpsc::channel();
         thread::spawn(move || ended.send(pipe.read_to_end(&mut Vec::new()).unwrap()));
+        assert_eq!(end.recv_timeout(LONG), Ok(0), "something still runs");
+    }
+
+    #[tokio::test]
+    async fn an_answer_counts_once_its_program_has_ended_and_what_holds_the_output_is_ended() {
+        let dir = tempdir().unwrap();
+        let pipe = dir.path().join("pipe");
+        nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).unwrap();
+        let body = format!(
+            r#"exec 3> {}
+tail -f /dev/null &
+echo '{{"version":1,"success":true,"id_token":"valid"}}'"#,
+            pipe.display()
+        );
+        let command = script(dir.path(), &body);
+        let source = ExecutableSource::new(&command, task(None), LONG).unwrap();
+        // The pipe ends with the last program that could write to it.
+        let (ended, end) = mpsc::channel();
+        thread::spawn(move || {
+            let mut pipe = fs::File::open(pipe).unwrap();
+            ended.send(pipe.read_to_end(&mut Vec::new()).unwrap())
+        });
+        assert_eq!(source.subject_token().await.unwrap().expose(), "valid");
         assert_eq!(end.recv_timeout(LONG), Ok(0), "something still runs");
     }
 
