@@ -18,6 +18,7 @@ mod connections;
 mod place;
 mod reply;
 mod server;
+mod stream;
 
 use place::Place;
 pub use server::SocketStatus;
@@ -51,7 +52,9 @@ pub enum Routes {
     /// One identity, whatever the path.
     Any(Broker),
     /// One identity a path, such as `/` or `/volume-1`. Another path is answered 404: a client that
-    /// spells it wrong gets no identity rather than another one.
+    /// spells it wrong gets no identity rather than another one. Each may have an equal share of three
+    /// quarters of the places wait for its token, so that one whose service hangs does not hold up
+    /// the others; beyond it, 503 after a moment.
     ByPath(BTreeMap<String, Broker>),
 }
 
@@ -68,7 +71,7 @@ pub struct SocketConfig {
     /// for other uids of the list, and the list keeps out the rest.
     pub mode: u32,
     /// Connections at a time. With all of them busy, the kernel's queue holds the others; an idle
-    /// one gives way.
+    /// one gives way, and while one waits each answer is the last on its connection.
     pub connections: usize,
     /// How long a client may take to send a request, and a connection may be idle.
     pub idle: Duration,

@@ -5,7 +5,7 @@
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
-use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER};
+use http::header::{ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderValue, Response, StatusCode};
 use http_body_util::Full;
 use serde::Serialize;
@@ -117,6 +117,13 @@ pub(super) fn not_allowed(uid: Option<u32>) -> Reply {
         who(uid)
     );
     refusal(StatusCode::FORBIDDEN, "access_denied", &what)
+}
+
+/// Makes it the last on its connection.
+pub(super) fn close(reply: &mut Reply) {
+    reply
+        .headers_mut()
+        .insert(CONNECTION, HeaderValue::from_static("close"));
 }
 
 /// A peer in words.

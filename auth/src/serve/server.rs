@@ -11,12 +11,14 @@ use http::{Method, Request};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
-use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::rt::TokioTimer;
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 use super::connections::{Busy, Connections};
 use super::reply::{self, Reply, Told};
+use super::stream::Stream;
 use super::{Routes, SocketConfig};
 use crate::broker::Broker;
 use crate::error::Error;
@@ -26,6 +28,12 @@ const REFUSED_AT_ONCE: usize = 8;
 
 /// After a failure to accept (descriptors ran out), this long passes.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// At the end, this long is waited for the request of who has connected and not asked.
+const FIRST_REQUEST: Duration = Duration::from_millis(500);
+
+/// A connection that is to end waits this long for the rest of a request, or for its client to read.
+const HALF_A_REQUEST: Duration = Duration::from_secs(1);
 
 /// What a token socket tells about itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,35 +98,54 @@ impl Server {
         let mut stopped = self.stopped.clone();
         let mut served = Connections::new(self.shared.config.connections);
         let mut refused = Connections::new(REFUSED_AT_ONCE);
+        let mut complaints = Complaints::default();
+        // One that was accepted and has no place yet. It is what makes others leave.
+        let mut next = None;
         loop {
+            if let Some(stream) = next.take_if(|_| served.make_room()) {
+                self.shared.serve_among(&mut served, stream, &self.stopped);
+            }
             let counters = &self.shared.counters;
             counters.connections.store(served.len(), Ordering::Relaxed);
             tokio::select! {
                 () = told(&mut stopped) => break,
                 () = served.changed() => {}
                 () = refused.changed() => {}
-                accepted = self.listener.accept(), if served.has_room() => match accepted {
-                    Ok((stream, _)) => self.admit(stream, &mut served, &mut refused),
+                accepted = self.listener.accept(), if next.is_none() => match accepted {
+                    Ok((stream, _)) => next = self.admit(stream, &mut refused),
                     Err(error) => {
-                        tracing::warn!("the token socket cannot accept: {error}");
-                        tokio::time::sleep(ACCEPT_PAUSE).await;
+                        complaints.note(&error);
+                        served.relieve();
+                        tokio::select! {
+                            () = served.changed() => {}
+                            () = tokio::time::sleep(ACCEPT_PAUSE) => {}
+                        }
                     }
                 },
             }
         }
-        drop(self.listener);
+        let Self {
+            listener,
+            shared,
+            stopped,
+        } = self;
+        let late = backlog(listener, shared.config.connections);
+        for stream in next.into_iter().chain(late) {
+            if shared.may_ask(peer(&stream)) {
+                shared.serve_among(&mut served, stream, &stopped);
+            }
+        }
         drop(refused);
-        served.finish(self.shared.config.grace).await;
-        self.shared.counters.connections.store(0, Ordering::Relaxed);
+        served.finish(shared.config.grace).await;
+        shared.counters.connections.store(0, Ordering::Relaxed);
     }
 
-    fn admit(&self, stream: UnixStream, served: &mut Connections, refused: &mut Connections) {
-        let uid = stream.peer_cred().ok().map(|peer| peer.uid());
-        let shared = Arc::clone(&self.shared);
-        let stopped = self.stopped.clone();
-        if uid.is_some_and(|uid| shared.config.uids.contains(&uid)) {
-            served.add(|busy| shared.serve(stream, busy, stopped));
-            return;
+    /// The connection of one who may ask; another is told so.
+    fn admit(&self, stream: UnixStream, refused: &mut Connections) -> Option<UnixStream> {
+        let uid = peer(&stream);
+        let shared = &self.shared;
+        if shared.may_ask(uid) {
+            return Some(stream);
         }
         shared.counters.refused.fetch_add(1, Ordering::Relaxed);
         tracing::warn!(
@@ -127,12 +154,65 @@ impl Server {
             shared.config.path.display()
         );
         if refused.has_room() {
-            refused.add(|_| shared.refuse(stream, uid, stopped));
+            let (shared, stopped) = (Arc::clone(shared), self.stopped.clone());
+            refused.add(|busy| shared.refuse(stream, uid, busy, stopped));
+        }
+        None
+    }
+}
+
+/// What is said about descriptors that ran out: little, since it may go on for long.
+#[derive(Default)]
+struct Complaints(Option<Instant>);
+
+impl Complaints {
+    const EVERY: Duration = Duration::from_secs(60);
+
+    fn note(&mut self, error: &std::io::Error) {
+        if self.0.is_none_or(|last| last.elapsed() >= Self::EVERY) {
+            self.0 = Some(Instant::now());
+            tracing::warn!(
+                "the token socket cannot accept, and closes idle connections: {error}; is the limit \
+                 of open files too low?"
+            );
         }
     }
 }
 
+fn peer(stream: &UnixStream) -> Option<u32> {
+    stream.peer_cred().ok().map(|peer| peer.uid())
+}
+
+/// Who connected before the end and was not accepted yet, so many at most. The kernel is asked
+/// itself: tokio's listener may not know of all of them.
+fn backlog(listener: UnixListener, most: usize) -> Vec<UnixStream> {
+    let Ok(listener) = listener.into_std() else {
+        return Vec::new();
+    };
+    std::iter::from_fn(|| listener.accept().ok())
+        .take(most)
+        .filter_map(|(stream, _)| {
+            stream.set_nonblocking(true).ok()?;
+            UnixStream::from_std(stream).ok()
+        })
+        .collect()
+}
+
 impl Shared {
+    fn may_ask(&self, uid: Option<u32>) -> bool {
+        uid.is_some_and(|uid| self.config.uids.contains(&uid))
+    }
+
+    fn serve_among(
+        self: &Arc<Self>,
+        served: &mut Connections,
+        stream: UnixStream,
+        stopped: &watch::Receiver<bool>,
+    ) {
+        let (shared, stopped) = (Arc::clone(self), stopped.clone());
+        served.add(|busy| shared.serve(stream, busy, stopped));
+    }
+
     async fn serve(
         self: Arc<Self>,
         stream: UnixStream,
@@ -141,29 +221,39 @@ impl Shared {
     ) {
         let service = service_fn(|request: Request<Incoming>| {
             let running = busy.begin();
-            let shared = &self;
+            let (shared, busy) = (&self, &busy);
             async move {
-                let reply = shared.answer(&request).await;
+                let mut reply = shared.answer(&request).await;
                 drop(running);
+                if busy.is_last() {
+                    reply::close(&mut reply);
+                }
                 Ok::<_, Infallible>(reply)
             }
         });
-        self.converse(stream, service, stopped).await;
+        self.converse(stream, service, &busy, stopped).await;
     }
 
     async fn refuse(
         self: Arc<Self>,
         stream: UnixStream,
         uid: Option<u32>,
+        busy: Busy,
         stopped: watch::Receiver<bool>,
     ) {
         let service = service_fn(|_| async move { Ok::<_, Infallible>(reply::not_allowed(uid)) });
-        self.converse(stream, service, stopped).await;
+        self.converse(stream, service, &busy, stopped).await;
     }
 
-    /// One connection to its end: the client's, that of its lifetime, or that of the socket.
-    async fn converse<S>(&self, stream: UnixStream, service: S, mut stopped: watch::Receiver<bool>)
-    where
+    /// One connection to its end: the client's, that of its lifetime, that of the socket, or
+    /// because another needs its place.
+    async fn converse<S>(
+        &self,
+        stream: UnixStream,
+        service: S,
+        busy: &Busy,
+        mut stopped: watch::Receiver<bool>,
+    ) where
         S: hyper::service::HttpService<Incoming, ResBody = http_body_util::Full<bytes::Bytes>>,
         S::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
@@ -171,16 +261,31 @@ impl Shared {
         let connection = http1::Builder::new()
             .timer(TokioTimer::new())
             .header_read_timeout(config.idle)
-            .serve_connection(TokioIo::new(stream), service);
+            // Who has asked and says no more still wants the answer.
+            .half_close(true)
+            .serve_connection(Stream::new(stream, busy.clone()), service);
         let mut connection = pin!(connection);
         tokio::select! {
             _ = connection.as_mut() => return,
-            () = told(&mut stopped) => {}
+            () = busy.asked_to_leave() => {}
             () = tokio::time::sleep(config.lifetime) => {}
+            () = told(&mut stopped) => {
+                busy.make_last();
+                // Who has just connected is about to ask.
+                if !busy.had_request()
+                    && tokio::time::timeout(FIRST_REQUEST, connection.as_mut()).await.is_ok()
+                {
+                    return;
+                }
+            }
         }
-        connection.as_mut().graceful_shutdown();
+        busy.make_last();
+        busy.make_over();
         // What a client does with its end is no matter of ours.
-        let _ = tokio::time::timeout(config.grace, connection).await;
+        let ended = tokio::time::timeout(HALF_A_REQUEST, connection.as_mut()).await;
+        if ended.is_err() && busy.runs() {
+            let _ = tokio::time::timeout(config.grace, connection).await;
+        }
     }
 
     async fn answer(&self, request: &Request<Incoming>) -> Reply {

@@ -456,3 +456,114 @@ async fn a_server_that_does_not_accept_is_not_waited_for_and_not_replaced() {
     );
     assert!(path.exists());
 }
+
+#[tokio::test]
+async fn who_keeps_connections_beyond_the_places_is_told_so_and_never_cut_off() {
+    let (_dir, path) = place();
+    let config = SocketConfig {
+        connections: 4,
+        ..SocketConfig::new(&path, serving([Step::Grant(3600)]))
+    };
+    let served = socket(config).await;
+    let many = join_all((0..16).map(|_| async {
+        let mut client = Client::connect(&path).await;
+        let (mut closed, mut cut) = (0, 0);
+        for _ in 0..50 {
+            match client.ask("GET", "/").await {
+                Ok((status, headers, _)) => {
+                    assert_eq!(status, 200);
+                    if headers
+                        .get("connection")
+                        .is_some_and(|value| value == "close")
+                    {
+                        closed += 1;
+                        client = Client::connect(&path).await;
+                    }
+                }
+                Err(_) => {
+                    cut += 1;
+                    client = Client::connect(&path).await;
+                }
+            }
+        }
+        (closed, cut)
+    }));
+    let told = many.await;
+    let sum = |each: fn(&(u32, u32)) -> u32| told.iter().map(each).sum::<u32>();
+    assert!(sum(|(closed, _)| *closed) > 0, "{told:?}");
+    // A connection that was idle at the moment when its place was needed is closed; the many that
+    // are in use are not.
+    assert!(sum(|(_, cut)| *cut) <= 16, "{told:?}");
+    assert!(served.status().connections <= 4);
+}
+
+#[tokio::test]
+async fn a_client_that_says_no_more_still_gets_its_answer() {
+    let (_dir, path) = place();
+    let _served = socket(SocketConfig::new(&path, serving([Step::Grant(60)]))).await;
+    // The first has to wait for the exchange, the second does not.
+    for _ in 0..2 {
+        let mut stream = UnixStream::connect(&path).await.unwrap();
+        stream.write_all(REQUEST).await.unwrap();
+        stream.shutdown().await.unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.unwrap();
+        assert!(answer.contains("tok-1"), "{answer}");
+    }
+}
+
+const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nhost: unix\r\n\r\n";
+
+#[tokio::test(flavor = "current_thread")]
+async fn what_was_sent_before_the_end_is_answered() {
+    let (_dir, path) = place();
+    let served = socket(SocketConfig::new(&path, serving([Step::Grant(60)]))).await;
+    let (_, _, first) = {
+        let mut client = Client::connect(&path).await;
+        client.ask("GET", "/").await.unwrap()
+    };
+    assert_eq!(first["access_token"], "tok-1");
+    // Nothing of the server runs between these and the stop: all are in the queue of the kernel.
+    let mut waiting: Vec<_> = (0..100)
+        .map(|_| {
+            use std::io::Write;
+            let mut stream = std::os::unix::net::UnixStream::connect(&path).unwrap();
+            stream.write_all(REQUEST).unwrap();
+            stream
+        })
+        .collect();
+    served.stop().await;
+    for stream in &mut waiting {
+        use std::io::Read;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        assert!(answer.contains("tok-1"), "{answer}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_never_reads_does_not_hold_up_the_end() {
+    let (_dir, path) = place();
+    let config = SocketConfig {
+        grace: Duration::from_secs(3600),
+        ..SocketConfig::new(&path, serving([Step::Grant(7200)]))
+    };
+    let served = socket(config).await;
+    assert_eq!(get(&path, "/").await.0, 200);
+    let mut deaf = UnixStream::connect(&path).await.unwrap();
+    let many = REQUEST.repeat(20_000);
+    let _ = tokio::time::timeout(Duration::from_secs(1), deaf.write_all(&many)).await;
+    let half = {
+        let mut half = UnixStream::connect(&path).await.unwrap();
+        half.write_all(&REQUEST[..20]).await.unwrap();
+        half
+    };
+    let begun = tokio::time::Instant::now();
+    served.stop().await;
+    assert!(
+        begun.elapsed() < Duration::from_secs(5),
+        "{:?}",
+        begun.elapsed()
+    );
+    drop((deaf, half));
+}
