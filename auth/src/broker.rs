@@ -193,6 +193,17 @@ impl Broker {
         self.0.core.exchange.universe_domain()
     }
 
+    /// Callers that wait for a token now.
+    pub(crate) fn waiters(&self) -> usize {
+        self.0.core.waiters.load(Ordering::Relaxed)
+    }
+
+    /// When it asks again after a failure, from now; `None` while it does, or once it was stopped.
+    pub(crate) fn next_exchange_in(&self) -> Option<Duration> {
+        let next = self.0.core.progress.borrow().next?;
+        Some(next.since(self.0.core.clock.now()))
+    }
+
     /// This broker as the credentials of Google's client libraries.
     #[must_use]
     pub fn credentials(&self) -> Credentials {

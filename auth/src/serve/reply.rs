@@ -13,6 +13,7 @@ use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
 use crate::error::{Error, Kind, Refusal, SourceFault};
+use crate::schedule::LONGEST_RETRY_AFTER;
 use crate::secret::zeroed_on_drop;
 
 pub(super) type Reply = Response<Full<Bytes>>;
@@ -44,8 +45,8 @@ impl Told<'_> {
     pub(super) fn reply(&self) -> Reply {
         // No sooner than it ends, a client would use it; a second early costs nothing.
         let expires_in = self.left.as_secs();
-        let ends = OffsetDateTime::from(self.now + Duration::from_secs(expires_in));
-        let ends = ends.truncate_to_second();
+        // From the exact life, so that each telling of a token has the same.
+        let ends = OffsetDateTime::from(self.now + self.left).truncate_to_second();
         let expiry = ends.format(&Rfc3339).unwrap_or_else(|_| ends.to_string());
         let success = Success {
             access_token: self.token,
@@ -61,16 +62,39 @@ impl Told<'_> {
     }
 }
 
-/// The reply to a request that gets no token because of `error`.
-pub(super) fn failure(error: &Error) -> Reply {
+/// The reply to a request that gets no token because of `error`. Where the service behind asked to be
+/// left alone, the client is told when the broker asks again, which is in `next`: to come earlier is
+/// of no use, and what the service said was said a while ago, perhaps by mistake.
+pub(super) fn failure(error: &Error, next: Option<Duration>) -> Reply {
     let kind = error.kind();
     let mut reply = refusal(status(kind), kind.code(), error.message());
-    if let Some(after) = error.retry_after() {
-        reply
-            .headers_mut()
-            .insert(RETRY_AFTER, HeaderValue::from(after.as_secs()));
+    if let Some(asked) = error.retry_after() {
+        retry_in(&mut reply, next.unwrap_or(asked.min(LONGEST_RETRY_AFTER)));
     }
     reply
+}
+
+/// The reply to one who would have to wait for a token among too many of the same identity.
+pub(super) fn crowded(waiters: usize) -> Reply {
+    let what = format!(
+        "{waiters} requests wait for a token of this identity already, and others of this socket \
+         need their places; ask again"
+    );
+    let mut reply = refusal(
+        StatusCode::SERVICE_UNAVAILABLE,
+        Kind::Unavailable.code(),
+        &what,
+    );
+    retry_in(&mut reply, Duration::from_secs(1));
+    reply
+}
+
+fn retry_in(reply: &mut Reply, after: Duration) {
+    // Rounded up: who comes a fraction of a second early has come in vain.
+    let seconds = after.as_secs() + u64::from(after.subsec_nanos() > 0);
+    reply
+        .headers_mut()
+        .insert(RETRY_AFTER, HeaderValue::from(seconds.max(1)));
 }
 
 /// The most paths that are named to who asks for another one.
@@ -235,6 +259,48 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_token_is_told_with_the_same_end_at_any_moment() {
+        let ends = SystemTime::UNIX_EPOCH + Duration::from_millis(1_000_000_500);
+        for left in [900, 1_499, 1_500, 1_501, 60_700] {
+            let left = Duration::from_millis(left);
+            let told = Told {
+                token: "t",
+                left,
+                now: ends - left,
+            };
+            let body = body(told.reply()).await;
+            assert_eq!(body["expiry"], "1970-01-12T13:46:40Z", "{left:?}");
+        }
+    }
+
+    #[test]
+    fn the_delay_that_is_told_is_the_brokers_own() {
+        let seconds = Duration::from_secs;
+        for (asked, next, told) in [
+            (None, Some(seconds(7)), None),
+            (Some(seconds(99_999)), Some(seconds(80)), Some("80")),
+            (Some(seconds(99_999)), None, Some("120")),
+            (Some(seconds(u64::MAX)), None, Some("120")),
+            (Some(seconds(3)), None, Some("3")),
+            (
+                Some(seconds(3)),
+                Some(Duration::from_millis(1001)),
+                Some("2"),
+            ),
+            (Some(seconds(3)), Some(Duration::ZERO), Some("1")),
+        ] {
+            let error = Error::new(Kind::Throttled, "why").with_retry_after(asked);
+            let reply = failure(&error, next);
+            let header = reply.headers().get(RETRY_AFTER);
+            assert_eq!(
+                header.map(|value| value.to_str().unwrap()),
+                told,
+                "{asked:?}"
+            );
+        }
+    }
+
+    #[tokio::test]
     async fn a_failure_says_who_is_at_fault() {
         for (kind, status, code) in [
             (
@@ -281,7 +347,7 @@ mod tests {
             (Kind::Internal, 500, "server_error"),
         ] {
             let error = Error::new(kind, "why").with_retry_after(Some(Duration::from_secs(7)));
-            let reply = failure(&error);
+            let reply = failure(&error, Some(Duration::from_secs(7)));
             assert_eq!(reply.status().as_u16(), status, "{kind:?}");
             assert_eq!(reply.headers()[RETRY_AFTER], "7");
             let told = json!({"error": code, "error_description": "why"});

@@ -29,6 +29,10 @@ const REFUSED_AT_ONCE: usize = 8;
 /// After a failure to accept (descriptors ran out), this long passes.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
+/// Who would have to wait beyond the share of an identity is told so after this time: an exchange
+/// that is about to end is worth it.
+const CROWDED: Duration = Duration::from_millis(250);
+
 /// At the end, this long is waited for the request of who has connected and not asked.
 const FIRST_REQUEST: Duration = Duration::from_millis(500);
 
@@ -297,20 +301,54 @@ impl Shared {
             Ok(broker) => broker,
             Err(paths) => return reply::no_such_path(paths.keys().map(String::as_str)),
         };
-        match tell(broker).await {
-            Ok(reply) => {
-                self.counters.answered.fetch_add(1, Ordering::Relaxed);
+        let outcome = match self.is_crowded(broker) {
+            false => Some(tell(broker).await),
+            true => tokio::time::timeout(CROWDED, tell(broker)).await.ok(),
+        };
+        let counters = &self.counters;
+        match outcome {
+            Some(Ok(reply)) => {
+                counters.answered.fetch_add(1, Ordering::Relaxed);
                 reply
             }
-            Err(error) => {
-                self.counters.failed.fetch_add(1, Ordering::Relaxed);
-                reply::failure(&error)
+            Some(Err(error)) => {
+                counters.failed.fetch_add(1, Ordering::Relaxed);
+                reply::failure(&error, broker.next_exchange_in())
+            }
+            None => {
+                counters.failed.fetch_add(1, Ordering::Relaxed);
+                reply::crowded(broker.waiters())
             }
         }
     }
 }
 
+impl Shared {
+    /// Whether so many wait for a token of this identity that the others need their places. Those
+    /// with a token never wait, and see none of this.
+    fn is_crowded(&self, broker: &Broker) -> bool {
+        let waiters = broker.waiters();
+        waiters > 0
+            && self
+                .config
+                .routes
+                .share(self.config.connections)
+                .is_some_and(|share| waiters >= share)
+    }
+}
+
 impl Routes {
+    /// How many places out of so many may wait for a token of one identity; one that is alone may
+    /// have all. A quarter is left to those who need not wait.
+    fn share(&self, places: usize) -> Option<usize> {
+        match self {
+            Self::ByPath(brokers) if brokers.len() > 1 => {
+                Some((places / 4 * 3 / brokers.len()).max(1))
+            }
+            Self::Any(_) | Self::ByPath(_) => None,
+        }
+    }
+
     /// The broker of this path, or those of the others.
     fn broker(&self, path: &str) -> Result<&Broker, &BTreeMap<String, Broker>> {
         match self {

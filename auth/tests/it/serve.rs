@@ -567,3 +567,53 @@ async fn who_never_reads_does_not_hold_up_the_end() {
     );
     drop((deaf, half));
 }
+
+#[tokio::test]
+async fn an_identity_whose_service_hangs_leaves_places_to_the_others() {
+    let (_dir, path) = place();
+    let named = |step| broker(&Scripted::new([step])).0;
+    let (bad, good) = (named(Step::Hang), named(Step::Grant(3600)));
+    good.token().await.unwrap();
+    let routes = Routes::ByPath(BTreeMap::from([
+        ("/bad".to_owned(), bad.clone()),
+        ("/good".to_owned(), good),
+    ]));
+    let config = SocketConfig {
+        connections: 8,
+        ..SocketConfig::new(&path, routes)
+    };
+    let _served = socket(config).await;
+    let stuck: Vec<_> = (0..20)
+        .map(|_| {
+            let path = path.clone();
+            tokio::spawn(async move { Client::connect(&path).await.ask("GET", "/bad").await })
+        })
+        .collect();
+    while bad.status().waiters < 3 {
+        tokio::task::yield_now().await;
+    }
+    for _ in 0..8 {
+        let asked = tokio::time::timeout(Duration::from_secs(10), get(&path, "/good")).await;
+        assert_eq!(asked.expect("it waits for the other identity").0, 200);
+    }
+    // Its share goes on waiting; the others are told to come again.
+    let settled = async {
+        while bad.status().waiters > 3 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    let settled = tokio::time::timeout(Duration::from_secs(10), settled).await;
+    settled.expect("the others wait as well");
+    let mut told = 0;
+    for task in stuck {
+        let Ok(answer) = tokio::time::timeout(Duration::from_millis(50), task).await else {
+            continue;
+        };
+        let (status, headers, body) = answer.unwrap().unwrap();
+        assert_eq!(status, 503);
+        assert_eq!(headers["retry-after"], "1");
+        assert_eq!(body["error"], "temporarily_unavailable");
+        told += 1;
+    }
+    assert_eq!(told, 17);
+}
