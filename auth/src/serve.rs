@@ -104,7 +104,7 @@ impl SocketConfig {
 #[derive(Debug)]
 pub struct TokenSocket {
     /// Removes the file from the path, unless it is another one by now.
-    place: Place,
+    place: Arc<Place>,
     stop: watch::Sender<bool>,
     counters: Arc<Counters>,
     task: JoinHandle<()>,
@@ -113,7 +113,7 @@ pub struct TokenSocket {
 impl TokenSocket {
     /// Binds the socket and serves on the current tokio runtime. The path appears when the socket
     /// listens, so a client that sees it can connect. A socket that a dead process left is replaced
-    /// in one step.
+    /// in one step, and one that somebody removes while it serves is made anew within seconds.
     ///
     /// # Errors
     /// [`Kind::Config`](crate::Kind::Config) if another process serves at the path, something else
@@ -123,9 +123,11 @@ impl TokenSocket {
     /// Outside a tokio runtime.
     pub async fn bind(config: SocketConfig) -> Result<Self, Error> {
         let (place, listener) = place::bind(config.path.clone(), config.mode).await?;
+        let place = Arc::new(place);
         let (stop, stopped) = watch::channel(false);
         let counters = Arc::new(Counters::default());
-        let server = Server::new(config, listener, stopped, Arc::clone(&counters));
+        let at = Arc::clone(&place);
+        let server = Server::new(config, at, listener, stopped, Arc::clone(&counters));
         Ok(Self {
             place,
             stop,
@@ -157,6 +159,7 @@ impl TokenSocket {
 
 impl Drop for TokenSocket {
     fn drop(&mut self) {
+        self.place.remove();
         self.task.abort();
     }
 }

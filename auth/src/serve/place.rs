@@ -1,28 +1,40 @@
-//! The socket file: made under another name, made ready, then put in place in one step; taken away
-//! in the end, if it is still ours.
+//! The socket file: made under another name, made ready, then put in place in one step; made anew
+//! when somebody removes it; taken away in the end, if it is still ours.
 
 use std::ffi::OsString;
-use std::fs::{self, Permissions};
+use std::fs::{self, File, Permissions};
 use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::UnixListener as StdListener;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Duration;
 
 use nix::errno::Errno;
+use nix::fcntl::{Flock, FlockArg};
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, socket};
 use tokio::net::UnixListener;
 use tokio::task::spawn_blocking;
+use tokio::time::sleep;
 
 use crate::error::{Error, Kind};
 use crate::transport::sun_path::{Address, split};
+
+/// How often it is looked whether the file is still there.
+const LOOK: Duration = Duration::from_secs(5);
+
+/// Device and inode.
+type FileId = (u64, u64);
 
 /// A socket file that is ours. Removed when dropped.
 #[derive(Debug)]
 pub(super) struct Place {
     path: PathBuf,
-    /// Device and inode of the file that we put there; `None` once it is removed.
-    ours: Option<(u64, u64)>,
+    mode: u32,
+    /// The file that we put there; `None` once we gave it up.
+    ours: Mutex<Option<FileId>>,
 }
 
 /// Binds a socket that listens before `path` appears.
@@ -43,6 +55,7 @@ pub(super) async fn bind(path: PathBuf, mode: u32) -> Result<(Place, UnixListene
 enum Unplaced {
     NoName,
     Taken,
+    Held,
     NotASocket,
     Io(io::Error),
 }
@@ -54,6 +67,9 @@ impl Unplaced {
             Self::Taken => {
                 "another process serves there; stop it or choose another path".to_owned()
             }
+            Self::Held => "another process holds a lock on the directory; is one starting there? \
+                           stop it or choose another directory"
+                .to_owned(),
             Self::NotASocket => {
                 "something else than a socket is there, and is left alone".to_owned()
             }
@@ -72,6 +88,9 @@ impl From<io::Error> for Unplaced {
 
 fn put(path: PathBuf, mode: u32) -> Result<(Place, StdListener), Unplaced> {
     let (directory, name) = split(&path).ok_or(Unplaced::NoName)?;
+    // Held until the file is in place, so that of two servers that start together the second sees
+    // the first.
+    let _held = hold(directory)?;
     make_way(directory, &path, name)?;
     let unready = OsString::from(format!(".{:016x}", rand::random::<u64>()));
     let address = Address::of(directory, &unready)?;
@@ -79,13 +98,33 @@ fn put(path: PathBuf, mode: u32) -> Result<(Place, StdListener), Unplaced> {
     // From here on the file under its first name is to be removed, should a step fail.
     let mut place = Place {
         path: directory.join(&unready),
-        ours: Some(identity(&directory.join(&unready))?),
+        mode,
+        ours: Mutex::new(Some(identity(&directory.join(&unready))?)),
     };
     listener.set_nonblocking(true)?;
     fs::set_permissions(&place.path, Permissions::from_mode(mode))?;
     fs::rename(&place.path, &path)?;
     place.path = path;
     Ok((place, listener))
+}
+
+/// Keeps others of our kind from the directory. One that cannot be locked (not readable, or on a file
+/// system without locks) is gone on without: the lock guards against an accident only.
+fn hold(directory: &Path) -> Result<Option<Flock<File>>, Unplaced> {
+    const TRIES: u32 = 40;
+    const PAUSE: Duration = Duration::from_millis(50);
+    let Ok(mut file) = File::open(directory) else {
+        return Ok(None);
+    };
+    for _ in 0..TRIES {
+        match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
+            Ok(held) => return Ok(Some(held)),
+            Err((back, Errno::EWOULDBLOCK)) => file = back,
+            Err(_) => return Ok(None),
+        }
+        thread::sleep(PAUSE);
+    }
+    Err(Unplaced::Held)
 }
 
 /// Looks at what is in the way. A socket at which nobody listens may be replaced.
@@ -117,13 +156,61 @@ fn identity(path: &Path) -> io::Result<(u64, u64)> {
 }
 
 impl Place {
+    fn ours(&self) -> MutexGuard<'_, Option<FileId>> {
+        // What is inside is swapped whole, so a panic elsewhere leaves it whole.
+        self.ours.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until somebody removes the file, and puts another there. One that is not ours is left
+    /// alone.
+    pub(super) async fn renewed(self: Arc<Self>) -> UnixListener {
+        let mut told = false;
+        loop {
+            sleep(LOOK).await;
+            let place = Arc::clone(&self);
+            let looked = spawn_blocking(move || place.renew());
+            let why = match looked.await {
+                Ok(Ok(None)) => continue,
+                Ok(Ok(Some(listener))) => match UnixListener::from_std(listener) {
+                    Ok(listener) => return listener,
+                    Err(error) => error.to_string(),
+                },
+                Ok(Err(unplaced)) => unplaced.explain(),
+                Err(_) => "stopped".to_owned(),
+            };
+            if !std::mem::replace(&mut told, true) {
+                let path = self.path.display();
+                tracing::warn!(
+                    "the token socket {path} was removed and cannot be made again: {why}"
+                );
+            }
+        }
+    }
+
+    fn renew(&self) -> Result<Option<StdListener>, Unplaced> {
+        match fs::symlink_metadata(&self.path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Ok(_) | Err(_) => return Ok(None),
+        }
+        if self.ours().is_none() {
+            return Ok(None);
+        }
+        let (place, listener) = put(self.path.clone(), self.mode)?;
+        // Given up meanwhile, the new file goes with `place`.
+        Ok(self.ours().as_mut().and_then(|ours| {
+            *ours = place.ours().take()?;
+            Some(listener)
+        }))
+    }
+
     pub(super) fn path(&self) -> &Path {
         &self.path
     }
 
     /// Takes the file away, unless another process has put its own there meanwhile.
-    pub(super) fn remove(&mut self) {
-        if let Some(ours) = self.ours.take()
+    pub(super) fn remove(&self) {
+        let ours = self.ours().take();
+        if let Some(ours) = ours
             && identity(&self.path).is_ok_and(|there| there == ours)
             && let Err(error) = fs::remove_file(&self.path)
         {
@@ -135,5 +222,40 @@ impl Place {
 impl Drop for Place {
     fn drop(&mut self) {
         self.remove();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Barrier;
+
+    use tempfile::tempdir;
+
+    use super::*;
+
+    #[test]
+    fn of_those_who_start_together_one_has_the_place() {
+        let dir = tempdir().unwrap();
+        let path = dir.path().join("token.sock");
+        for stale in [false, true].repeat(20) {
+            if stale {
+                drop(StdListener::bind(&path).unwrap());
+            }
+            let barrier = Barrier::new(8);
+            let placed: Vec<_> = thread::scope(|scope| {
+                let start = || {
+                    barrier.wait();
+                    put(path.clone(), 0o600)
+                };
+                let all: Vec<_> = (0..8).map(|_| scope.spawn(start)).collect();
+                all.into_iter().map(|one| one.join().unwrap()).collect()
+            });
+            assert_eq!(placed.iter().filter(|one| one.is_ok()).count(), 1);
+            for other in placed.iter().filter_map(|one| one.as_ref().err()) {
+                assert!(matches!(other, Unplaced::Taken), "{}", other.explain());
+            }
+            drop(placed);
+            assert!(!path.exists());
+        }
     }
 }

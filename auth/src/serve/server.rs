@@ -17,6 +17,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::connections::{Busy, Connections};
+use super::place::Place;
 use super::reply::{self, Reply, Told};
 use super::stream::Stream;
 use super::{Routes, SocketConfig};
@@ -72,6 +73,7 @@ impl Counters {
 }
 
 pub(super) struct Server {
+    place: Arc<Place>,
     listener: UnixListener,
     shared: Arc<Shared>,
     stopped: watch::Receiver<bool>,
@@ -86,25 +88,28 @@ struct Shared {
 impl Server {
     pub(super) fn new(
         config: SocketConfig,
+        place: Arc<Place>,
         listener: UnixListener,
         stopped: watch::Receiver<bool>,
         counters: Arc<Counters>,
     ) -> Self {
         let shared = Arc::new(Shared { config, counters });
         Self {
+            place,
             listener,
             shared,
             stopped,
         }
     }
 
-    pub(super) async fn run(self) {
+    pub(super) async fn run(mut self) {
         let mut stopped = self.stopped.clone();
         let mut served = Connections::new(self.shared.config.connections);
         let mut refused = Connections::new(REFUSED_AT_ONCE);
         let mut complaints = Complaints::default();
         // One that was accepted and has no place yet. It is what makes others leave.
         let mut next = None;
+        let mut renewed = Box::pin(Arc::clone(&self.place).renewed());
         loop {
             if let Some(stream) = next.take_if(|_| served.make_room()) {
                 self.shared.serve_among(&mut served, stream, &self.stopped);
@@ -115,6 +120,12 @@ impl Server {
                 () = told(&mut stopped) => break,
                 () = served.changed() => {}
                 () = refused.changed() => {}
+                listener = renewed.as_mut() => {
+                    let path = self.place.path().display();
+                    tracing::warn!("the token socket {path} was removed, and is made again");
+                    self.listener = listener;
+                    renewed.set(Arc::clone(&self.place).renewed());
+                }
                 accepted = self.listener.accept(), if next.is_none() => match accepted {
                     Ok((stream, _)) => next = self.admit(stream, &mut refused),
                     Err(error) => {
@@ -132,6 +143,7 @@ impl Server {
             listener,
             shared,
             stopped,
+            ..
         } = self;
         let late = backlog(listener, shared.config.connections);
         for stream in next.into_iter().chain(late) {

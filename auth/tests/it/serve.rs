@@ -617,3 +617,26 @@ async fn an_identity_whose_service_hangs_leaves_places_to_the_others() {
     }
     assert_eq!(told, 17);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_socket_that_somebody_removes_is_made_anew_and_gone_in_the_end() {
+    let (dir, path) = place();
+    let served = socket(SocketConfig::new(&path, serving([Step::Grant(7200)]))).await;
+    for _ in 0..2 {
+        std::fs::remove_file(&path).unwrap();
+        pass(12).await;
+        assert_eq!(get(&path, "/").await.0, 200);
+    }
+    let mode = std::fs::metadata(&path).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    // What is not ours is left alone.
+    std::fs::remove_file(&path).unwrap();
+    std::fs::write(&path, "precious").unwrap();
+    pass(12).await;
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), "precious");
+    std::fs::remove_file(&path).unwrap();
+    pass(12).await;
+    assert!(path.exists());
+    served.stop().await;
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+}
