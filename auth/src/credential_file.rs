@@ -155,13 +155,24 @@ impl CredentialFile {
         if let Some(current) = self.lock().as_ref().filter(|current| current.text == text) {
             return Ok(Arc::clone(&current.exchange));
         }
-        let exchange = Contents::parse(&text, &self.config)?.exchange(&self.config)?;
+        let exchange = Contents::parse(&text, &self.config)
+            .and_then(|contents| contents.exchange(&self.config))
+            .map_err(|error| self.naming_the_file(&error))?;
         let current = Current {
             text,
             exchange: Arc::clone(&exchange),
         };
         *self.lock() = Some(current);
         Ok(exchange)
+    }
+
+    /// The error with the path of the file, which those who read a field of it do not know.
+    fn naming_the_file(&self, error: &Error) -> Error {
+        let path = self.config.path.display().to_string();
+        match error.message().contains(&path) {
+            true => error.clone(),
+            false => Error::new(error.kind(), format!("credential file {path}: {error}")),
+        }
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Option<Current>> {

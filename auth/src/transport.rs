@@ -16,7 +16,7 @@ use hyper_rustls::HttpsConnector;
 use hyper_util::client::legacy::Client;
 use hyper_util::client::proxy::matcher::Matcher;
 use hyper_util::rt::TokioExecutor;
-use rustls::{ClientConfig, InvalidMessage};
+use rustls::{CertificateError, ClientConfig, InvalidMessage};
 use zeroize::Zeroizing;
 
 use crate::error::{Error, Kind, Reach};
@@ -260,6 +260,11 @@ fn untrusted(tls: &rustls::Error, setting: &str) -> String {
         rustls::Error::InvalidMessage(InvalidMessage::InvalidContentType) => {
             format!("does not speak TLS there: is http:// or another port meant? check {setting}")
         }
+        // Its own words are names of the library's.
+        rustls::Error::InvalidCertificate(CertificateError::Other(_)) => format!(
+            "cannot be trusted: its certificate is not one for a server, as a self-signed one may \
+             be; check {setting}, or give it one that an authority in SSL_CERT_FILE has signed"
+        ),
         _ => format!(
             "cannot be trusted: {tls}; check {setting}, or name its authority in SSL_CERT_FILE"
         ),
@@ -300,7 +305,23 @@ fn causes<'a>(
 
 #[cfg(test)]
 mod tests {
+    use rustls::OtherError;
+
     use super::*;
+
+    #[test]
+    fn a_certificate_of_no_server_is_told_in_words() {
+        let other = io::Error::other("CaUsedAsEndEntity");
+        let other = CertificateError::Other(OtherError(Arc::new(other)));
+        let tls = rustls::Error::InvalidCertificate(other);
+        let (kind, why) = diagnose(&tls, "--url");
+        assert_eq!(kind, Kind::Unreachable(Reach::Tls));
+        assert!(
+            why.contains("self-signed") && why.contains("--url"),
+            "{why}"
+        );
+        assert!(!why.contains("Other") && !why.contains("CaUsed"), "{why}");
+    }
 
     #[test]
     fn causes_are_found_in_boxes_of_boxes() {

@@ -142,7 +142,12 @@ impl Driver {
                 "the access token given had expired when it came",
             ));
         }
-        Ok((AccessToken::new(&grant.token, life)?, grant.lifetime))
+        let token = AccessToken::new(&grant.token, life).map_err(|error| {
+            let source = self.core.exchange.identity().source;
+            let message = format!("{error}: what answers to the exchange for {source}?");
+            Error::new(error.kind(), message)
+        })?;
+        Ok((token, grant.lifetime))
     }
 
     fn granted(&mut self, token: AccessToken, lifetime: Duration) -> Event {

@@ -61,7 +61,7 @@ impl Exchange for Downscoping {
         let answer = self.client.post(body).await?;
         let name = format!(
             "the token service at {}, asked to limit a token,",
-            self.client.endpoint().host()
+            self.client.endpoint().authority()
         );
         if !answer.status.is_success() {
             let peer = Peer {

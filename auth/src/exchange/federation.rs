@@ -166,7 +166,7 @@ impl Exchange for Federation {
             options: self.options.as_deref(),
         };
         let answer = self.client.post(form.body()).await?;
-        let host = self.client.endpoint().host();
+        let host = self.client.endpoint().authority();
         if answer.status.is_success() {
             return grant(&answer.body).map_err(|Useless(what)| {
                 let message =

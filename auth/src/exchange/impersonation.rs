@@ -9,6 +9,7 @@ use std::time::{Duration, SystemTime};
 use async_trait::async_trait;
 use bytes::Bytes;
 use http::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue};
+use http::uri::Authority;
 use http::{Method, Uri};
 use serde::Deserialize;
 use serde_json::json;
@@ -220,7 +221,7 @@ fn generated(answer: &Answer, asked: Duration, now: SystemTime) -> Result<Grant,
 impl Exchange for Impersonation {
     async fn exchange(&self) -> Result<Grant, Error> {
         let authority = self.inner.exchange().await?;
-        let host = self.whom.url.host().unwrap_or_default();
+        let host = self.whom.url.authority().map_or("", Authority::as_str);
         let name = format!(
             "the IAM Credentials API at {host} for {}",
             self.whom.account

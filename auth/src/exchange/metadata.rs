@@ -42,7 +42,7 @@ pub struct Metadata {
 }
 
 impl Metadata {
-    /// The server at `host` (`HOST` or `HOST:PORT`), for tokens that may do `scope`, if it answers
+    /// The server at `host` (`HOST` or `HOST:PORT`, perhaps after `http://`), for tokens that may do `scope`, if it answers
     /// for `whose`. With `None` its first token decides that once and for all: application default
     /// credentials take either, but nobody means them to change from a pod's to the node's.
     ///
@@ -54,6 +54,7 @@ impl Metadata {
         scope: String,
         timeouts: Timeouts,
     ) -> Result<Self, Error> {
+        let host = host.strip_prefix("http://").unwrap_or(host);
         let base = format!("http://{host}");
         let uri = target::parse(&base, SETTING, "http://metadata.google.internal", "/")?;
         let transport = Transport::direct(&uri, timeouts.connect, timeouts.exchange)?;

@@ -2,6 +2,7 @@
 //! it. The library's refresh ends for good after one error that it takes for permanent; here such
 //! credentials are thrown away and made anew at the next attempt.
 
+use std::error::Error as _;
 use std::fmt;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -11,6 +12,7 @@ use google_cloud_auth::build_errors::Error as BuildError;
 use google_cloud_auth::credentials::{
     AccessTokenCredentials, external_account, external_account_authorized_user, impersonated,
 };
+use google_cloud_auth::errors::CredentialsError;
 use serde_json::Value;
 
 use super::{Exchange, Grant, Identity};
@@ -121,7 +123,7 @@ impl Exchange for Shipped {
                     true => Kind::Unavailable,
                     false => Kind::Refused(Refusal::Request),
                 };
-                let why = quotable(&error.to_string(), "");
+                let why = quotable(&cause(&error), "");
                 let message = format!("Google's library has no token for {}: {why}", self.source);
                 Err(Error::new(kind, message))
             }
@@ -140,11 +142,50 @@ impl Exchange for Shipped {
     }
 }
 
+/// The innermost cause, which is what happened. The library's own sentence says how often it would
+/// try again, which is not what becomes of it here.
+fn cause(error: &CredentialsError) -> String {
+    let causes = std::iter::successors(error.source(), |&cause| cause.source());
+    causes
+        .last()
+        .map_or_else(|| own_words(&error.to_string()), ToString::to_string)
+}
+
+/// The library's sentence without what it adds to each.
+fn own_words(sentence: &str) -> String {
+    const ADDED: [&str; 2] = [
+        " but future attempts may succeed",
+        " and future attempts will not succeed",
+    ];
+    let bare = ADDED.iter().find_map(|added| sentence.strip_suffix(added));
+    bare.unwrap_or(sentence).to_owned()
+}
+
 impl fmt::Debug for Shipped {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Shipped")
             .field("source", &self.source)
             .field("kind", &self.kind)
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_happened_is_told_and_not_what_the_library_would_do() {
+        let refused = std::io::Error::other("connection refused");
+        for (error, told) in [
+            (
+                CredentialsError::new(true, "in vain.", refused),
+                "connection refused",
+            ),
+            (CredentialsError::from_msg(true, "no role"), "no role"),
+            (CredentialsError::from_msg(false, "no role"), "no role"),
+        ] {
+            assert_eq!(cause(&error), told);
+        }
     }
 }

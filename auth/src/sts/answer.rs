@@ -28,6 +28,9 @@ const ASSUMED_LIFETIME: Duration = Duration::from_secs(300);
 /// mistake and would put off the next exchange for as long.
 const LONGEST_LIFETIME: Duration = Duration::from_secs(24 * 60 * 60);
 
+/// STS documents tokens of up to 12 KB; a longer one than this is sent with each request in vain.
+const LONGEST_TOKEN: usize = 64 << 10;
+
 #[derive(Deserialize)]
 struct Success<'a> {
     #[serde(borrow)]
@@ -105,6 +108,11 @@ fn success(body: &[u8]) -> Result<Success<'_>, Useless> {
         .map_err(|_| Useless("gives an answer that is not the JSON of a token"))?;
     if success.access_token.is_empty() {
         return Err(Useless("gives an empty token"));
+    }
+    if success.access_token.len() > LONGEST_TOKEN {
+        return Err(Useless(
+            "gives a token of more than 64 KiB, which no service takes",
+        ));
     }
     if success
         .token_type
@@ -219,6 +227,7 @@ fn date(headers: &HeaderMap, name: HeaderName) -> Option<OffsetDateTime> {
 mod tests {
     use http::HeaderValue;
     use proptest::prelude::*;
+    use serde_json::json;
 
     use super::*;
 
@@ -248,6 +257,14 @@ mod tests {
             assert_eq!(grant.token.expose(), "t");
             assert_eq!(grant.lifetime, Duration::from_secs(seconds), "{body}");
         }
+    }
+
+    #[test]
+    fn a_token_that_is_too_long_is_useless() {
+        let body = |length| json!({"access_token": "t".repeat(length)}).to_string();
+        assert!(grant(body(LONGEST_TOKEN).as_bytes()).is_ok());
+        let Useless(what) = grant(body(LONGEST_TOKEN + 1).as_bytes()).err().unwrap();
+        assert!(what.contains("64 KiB"), "{what}");
     }
 
     #[test]

@@ -33,11 +33,7 @@ impl Client {
 
     /// Posts a form and reads the answer to its end.
     pub(crate) async fn post(&self, body: Bytes) -> Result<Answer, Error> {
-        let authority = self.endpoint.uri().authority();
-        let name = format!(
-            "the token service at {}",
-            authority.map_or("", |authority| authority.as_str())
-        );
+        let name = format!("the token service at {}", self.endpoint.authority());
         let peer = Peer {
             name: &name,
             setting: "--sts-endpoint",

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use http::Uri;
+use http::uri::Authority;
 
 use crate::error::Error;
 use crate::transport::target;
@@ -34,8 +35,9 @@ impl Endpoint {
         target::secrets(self.0.query())
     }
 
-    pub(crate) fn host(&self) -> &str {
-        self.0.host().unwrap_or_default()
+    /// Host and port, as they were given.
+    pub(crate) fn authority(&self) -> &str {
+        self.0.authority().map_or("", Authority::as_str)
     }
 
     /// Whether a subject token sent here crosses a network that others may read.

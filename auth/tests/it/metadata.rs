@@ -41,6 +41,19 @@ fn metadata(web: &Web, whose: impl Into<Option<Whose>>) -> Metadata {
     Metadata::new(&host, whose, "one two".to_owned(), timeouts).unwrap()
 }
 
+#[test]
+fn a_host_may_be_given_as_a_url() {
+    for host in ["h:1", "http://h:1", "http://h:1/"] {
+        let made = Metadata::new(host, None, String::new(), Timeouts::default()).unwrap();
+        let source = made.identity().source;
+        assert_eq!(source, "the metadata server at http://h:1", "{host}");
+    }
+    for host in ["h:99999", "http://h:x", "https://h", ""] {
+        let refused = Metadata::new(host, None, String::new(), Timeouts::default());
+        assert_eq!(refused.unwrap_err().kind(), Kind::Config, "{host}");
+    }
+}
+
 #[tokio::test]
 async fn a_server_gives_tokens_of_whom_it_answers_for_and_of_nobody_else() {
     for (name, found) in [
