@@ -4,6 +4,7 @@ use std::time::{Duration, SystemTime};
 
 use gcsmount_gcs::Object;
 use gcsmount_gcs::object::Attributes;
+use gcsmount_gcs::store::Patch;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
@@ -41,6 +42,16 @@ pub fn mtime_keys(mtime: SystemTime) -> Vec<(String, String)> {
         (GCSFUSE_MTIME.to_owned(), exact),
         (RESERVED_MTIME.to_owned(), at.unix_timestamp().to_string()),
     ]
+}
+
+/// What makes `mtime` the recorded time of an object. Empty for one that has no form there.
+#[must_use]
+pub fn mtime_patch(mtime: SystemTime) -> Patch {
+    let keys = mtime_keys(mtime).into_iter();
+    Patch {
+        metadata: keys.map(|(key, value)| (key, Some(value))).collect(),
+        ..Patch::default()
+    }
 }
 
 /// The attributes of the next generation of a file: those of the base, the new time, and no symbolic link any more.

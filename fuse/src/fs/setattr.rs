@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use gcsmount_gcs::Object;
-use gcsmount_gcs::store::{Patch, Preconditions};
+use gcsmount_gcs::store::Preconditions;
 use nix::errno::Errno;
 
 use super::attr::Attr;
@@ -96,14 +96,10 @@ impl Fs {
 
     async fn patch_mtime(&self, ino: Ino, mtime: SystemTime) -> Result<Arc<Object>> {
         let object = self.fresh_object(ino).await?;
-        let keys = metadata::mtime_keys(mtime);
-        if keys.is_empty() {
+        let patch = metadata::mtime_patch(mtime);
+        if patch.metadata.is_empty() {
             return Err(Error::of(Errno::EINVAL));
         }
-        let patch = Patch {
-            metadata: keys.into_iter().map(|(k, v)| (k, Some(v))).collect(),
-            ..Patch::default()
-        };
         let only_this = Preconditions::generation(object.generation);
         let call = self.store.patch(&object.name, &patch, &only_this);
         match self.workshop.call(call).await {

@@ -372,6 +372,7 @@ impl Writer {
     pub async fn set_mtime(&self, mtime: SystemTime) -> bool {
         let mut state = self.state.lock().await;
         state.mtime = mtime;
+        state.mtime_set = true;
         let rides = state.content.is_dirty();
         *self.view.lock() = state.view();
         rides

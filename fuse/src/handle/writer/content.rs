@@ -68,6 +68,8 @@ pub(super) struct State {
     pub(super) base: Option<Arc<Object>>,
     pub(super) content: Content,
     pub(super) mtime: SystemTime,
+    /// Whether that is what somebody set, rather than when it was last written.
+    pub(super) mtime_set: bool,
     /// Why the last publication failed.
     pub(super) failed: Option<Error>,
     /// A write into unpublished content that was refused, and has not been made up for: the content is not what its
@@ -91,6 +93,7 @@ impl State {
             base,
             content,
             mtime,
+            mtime_set: false,
             failed: None,
             refused: None,
             read_back: false,
@@ -129,6 +132,12 @@ impl State {
         }
     }
 
+    /// Notes that it was written now.
+    fn touch(&mut self) {
+        self.mtime = SystemTime::now();
+        self.mtime_set = false;
+    }
+
     fn check(&self) -> Result<()> {
         self.failed.clone().map_or(Ok(()), Err)
     }
@@ -159,6 +168,7 @@ impl State {
         self.base = Some(base);
         self.reader = None;
         self.failed = None;
+        self.mtime_set = false;
     }
 
     /// Takes in the name and generation that the base has got by a move.
@@ -190,7 +200,7 @@ impl State {
             | Content::Lost => false,
         };
         if fits {
-            self.mtime = SystemTime::now();
+            self.touch();
             self.make_up_for(offset, data.len());
         }
         fits.then_some(Ok(()))
@@ -244,7 +254,7 @@ impl State {
             // `make_way` leaves a state that takes the write.
             Content::Published | Content::Lost => return Err(Error::of(Errno::EIO)),
         }
-        self.mtime = SystemTime::now();
+        self.touch();
         Ok(())
     }
 
@@ -377,7 +387,7 @@ impl State {
             self.content = Content::empty();
             self.failed = None;
             self.refused = None;
-            self.mtime = SystemTime::now();
+            self.touch();
             return Ok(());
         }
         self.check()?;
@@ -398,7 +408,7 @@ impl State {
         if let Content::Staged(staged) = &mut self.content {
             staged.resize(size).await?;
         }
-        self.mtime = SystemTime::now();
+        self.touch();
         Ok(())
     }
 

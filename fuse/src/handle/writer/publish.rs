@@ -118,7 +118,7 @@ impl State {
                 let tail = (stream.start > 0).then(|| stream.name.clone());
                 let object = stream.finish().await?;
                 let object = match tail {
-                    None => object,
+                    None => self.keep_mtime(workshop, object).await,
                     Some(_) => self.join(workshop, &request, object).await?,
                 };
                 self.content = Content::Published;
@@ -130,6 +130,24 @@ impl State {
                 Err(Error::of(Errno::EIO))
             }
             Content::Lost => Err(self.failed.clone().unwrap_or(Error::of(Errno::EIO))),
+        }
+    }
+
+    /// Gives a stream the time that was set since it began, and said what it is.
+    async fn keep_mtime(&self, workshop: &Arc<Workshop>, object: Object) -> Object {
+        if !self.mtime_set || metadata::mtime(&object) == self.mtime {
+            return object;
+        }
+        let patch = metadata::mtime_patch(self.mtime);
+        let only_this = Preconditions::generation(object.generation);
+        let patched = workshop.store.patch(&object.name, &patch, &only_this);
+        match workshop.call(patched).await {
+            Ok(patched) => patched,
+            Err(error) => {
+                // The content is published, which is what whoever waits has to know.
+                tracing::warn!(%error, "a file has the time at which its upload began, not the one that was set");
+                object
+            }
         }
     }
 

@@ -126,6 +126,30 @@ async fn attributes_of_the_base_are_those_of_the_joined() {
 }
 
 #[tokio::test]
+async fn a_time_that_is_set_while_a_file_is_sent_is_kept() {
+    let then = SystemTime::UNIX_EPOCH + Duration::from_secs(77);
+    for (size, patches) in [(10, 0), (FROM - 1, 1), (3 * MIB, 1)] {
+        let bench = tried().await;
+        let writer = bench.create();
+        append(&writer, &pattern(size)).await;
+        assert!(writer.set_mtime(then).await);
+        let object = writer.publish().await.unwrap().unwrap();
+        assert_eq!(crate::metadata::mtime(&object), then, "{size}");
+        assert_eq!(bench.store.object("f"), Some((*object).clone()));
+        assert_eq!(bench.store.calls().of(Method::Patch), patches);
+    }
+    // A write after it is the later time.
+    let bench = tried().await;
+    let writer = bench.create();
+    append(&writer, &pattern(3 * MIB)).await;
+    assert!(writer.set_mtime(then).await);
+    append(&writer, b"more").await;
+    let object = writer.publish().await.unwrap().unwrap();
+    assert_ne!(crate::metadata::mtime(&object), then);
+    assert_eq!(bench.store.calls().of(Method::Patch), 0);
+}
+
+#[tokio::test]
 async fn a_publication_in_between_makes_the_rest_a_tail() {
     let bench = tried().await;
     let content = pattern(8 * MIB);
