@@ -190,10 +190,11 @@ impl Fs {
         let table = self.table.lock();
         table
             .iter()
-            .filter(|inode| inode.linked)
             .filter_map(|inode| {
                 let writer = inode.file()?.writer.clone()?;
                 let view = writer.view();
+                // The writer keeps its name where others have deleted the file.
+                view.name.as_ref()?;
                 let path = table.path(inode.ino)?.join("/");
                 (view.dirty || view.failed).then_some((inode.ino, path, writer))
             })

@@ -93,8 +93,10 @@ pub struct File {
 }
 
 impl File {
-    fn has_writer(&self) -> bool {
-        self.writer.as_ref().is_some_and(|w| !w.view().failed)
+    /// Whether there is content that the store does not have, and may still get.
+    fn has_unpublished(&self) -> bool {
+        let view = self.writer.as_ref().map(|writer| writer.view());
+        view.is_some_and(|view| view.dirty && !view.failed)
     }
 }
 
@@ -141,10 +143,18 @@ impl Inode {
         self.file().is_some_and(|file| file.object.is_none())
     }
 
-    /// Whether a writer knows better than the store what it is. One whose publication has failed does not.
+    /// Whether somebody has it open for writing, whose last publication has not failed.
     #[must_use]
     pub fn has_writer(&self) -> bool {
-        self.file().is_some_and(File::has_writer)
+        let writer = self.file().and_then(|file| file.writer.as_ref());
+        writer.is_some_and(|writer| !writer.view().failed)
+    }
+
+    /// Whether a writer knows better than the store what it is: one that has something unpublished. One whose
+    /// publication has failed does not.
+    #[must_use]
+    pub fn has_unpublished(&self) -> bool {
+        self.file().is_some_and(File::has_unpublished)
     }
 
     fn is_unused(&self) -> bool {

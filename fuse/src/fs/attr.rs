@@ -2,8 +2,11 @@
 
 use std::time::{Duration, SystemTime};
 
+use gcsmount_gcs::Object;
+
+use crate::handle::writer::View;
 use crate::inode::{Body, Ino, Inode};
-use crate::metadata;
+use crate::{metadata, version};
 
 use super::Fs;
 
@@ -50,12 +53,23 @@ pub struct Entry {
     pub ttl: Duration,
 }
 
+/// Whether a writer knows better what its file is than `object`, which the store has told of: not where others have
+/// replaced what it has published, nor where it could not publish.
+fn tells_more(view: &View, object: Option<&Object>) -> bool {
+    let Some(object) = object else {
+        return true;
+    };
+    let base = view.base.as_deref();
+    let replaced = base.is_some_and(|base| version::is_older(base, object));
+    !view.failed && (view.dirty || !replaced)
+}
+
 impl Fs {
     pub(super) fn attr_of(&self, inode: &Inode) -> Attr {
         let (kind, size, mtime) = match &inode.body {
             Body::Dir(dir) => (Kind::Dir, 0, dir.mtime),
             Body::File(file) => match (file.writer.as_ref().map(|w| w.view()), &file.object) {
-                (Some(view), object) if !view.failed || object.is_none() => {
+                (Some(view), object) if tells_more(&view, object.as_deref()) => {
                     (Kind::File, view.size, view.mtime)
                 }
                 (_, Some(object)) => {

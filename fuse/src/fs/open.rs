@@ -119,7 +119,7 @@ impl Fs {
         let Some(file) = inode.file() else {
             return Some(Err(Error::of(Errno::EISDIR)));
         };
-        if inode.has_writer() || inode.is_local() {
+        if inode.has_unpublished() || inode.is_local() {
             return Some(Ok(self.add_handle(&mut table, ino, flags, None, None)));
         }
         let object = file.object.clone().filter(|_| table.is_sure(inode))?;

@@ -160,7 +160,9 @@ impl Table {
     /// somebody else may have it.
     #[must_use]
     pub fn is_sure(&self, inode: &Inode) -> bool {
-        inode.has_writer() || !inode.linked || inode.checked.is_some_and(|at| self.is_fresh(at))
+        inode.has_unpublished()
+            || !inode.linked
+            || inode.checked.is_some_and(|at| self.is_fresh(at))
     }
 
     /// The names of the parts of the path from the root down, with the number of the topmost unlinked inode's parent last.
@@ -215,7 +217,7 @@ impl Table {
         })
     }
 
-    /// Takes in what the store said of a name at `checked`, and returns the inode. What a writer holds stays.
+    /// Takes in what the store said of a name at `checked`, and returns the inode. What is not published stays.
     pub fn learn(&mut self, parent: Ino, name: &str, node: Node, checked: Instant) -> Option<Ino> {
         let shelf = self.get(parent)?.dir()?.shelf;
         let name: Arc<str> = name.into();
@@ -254,7 +256,7 @@ impl Table {
         self.put_aside(shelf, name, node, checked);
     }
 
-    /// Takes in that the store did not have a name when it was asked at `asked`. What a writer holds stays, and so does
+    /// Takes in that the store did not have a name when it was asked at `asked`. What is not published stays, and so does
     /// what has been confirmed by a later question, or by a publication since.
     pub fn learn_absent(&mut self, parent: Ino, name: &str, asked: Instant) {
         let Some(shelf) = self.get(parent).and_then(Inode::dir).map(|dir| dir.shelf) else {
@@ -268,7 +270,7 @@ impl Table {
         }
         let gone = self
             .child(parent, &name)
-            .filter(|inode| !inode.has_writer() && !inode.is_local())
+            .filter(|inode| !inode.has_unpublished() && !inode.is_local())
             .filter(|inode| inode.checked.is_none_or(|checked| checked <= asked))
             .map(|inode| inode.ino);
         if let Some(ino) = gone {
@@ -574,11 +576,11 @@ impl Inode {
             (Body::Dir(_), Node::Dir) => {}
             (Body::File(file), Node::File(object)) => {
                 // A writer's publication is what it says it is.
-                if !file.has_writer() {
+                if !file.has_unpublished() {
                     file.object = Some(version::newest(object.clone(), file.object.as_ref()));
                 }
             }
-            (Body::File(file), Node::Dir) if file.has_writer() => {}
+            (Body::File(file), Node::Dir) if file.has_unpublished() => {}
             (Body::Dir(_), Node::File(_)) | (Body::File(_), Node::Dir) => return false,
         }
         self.checked = self.checked.max(Some(checked));

@@ -156,6 +156,43 @@ async fn a_new_file_that_could_not_be_stored_keeps_its_name_while_it_is_open() {
     assert_eq!(bench.content("f").await, "hello");
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_descriptor_with_nothing_unpublished_does_not_keep_what_others_have_deleted_or_replaced()
+{
+    for replaced in [false, true] {
+        let bench = bench();
+        bench.store.put("f", vec![b'x'; 300 << 10]);
+        let ino = bench.ino("f").await;
+        let fh = bench.fs.open(ino, WRITE).await.unwrap().fh;
+        bench.store.remove("f");
+        if replaced {
+            bench.store.put("f", "theirs");
+        }
+        // Known as long as anything is believed.
+        assert_eq!(bench.ino("f").await, ino);
+        tokio::time::advance(bench.fs.config().ttl).await;
+        if replaced {
+            assert_eq!(bench.content("f").await, "theirs");
+            assert_eq!(bench.fs.getattr(ino).await.unwrap().0.size, 6);
+        } else {
+            let gone = bench.lookup(Ino::ROOT, "f").await;
+            assert_eq!(gone.unwrap_err().errno(), Errno::ENOENT);
+            let (_, new) = bench.create("f").await;
+            bench.write(new, "anew").await;
+            bench.fs.flush(new).await.unwrap();
+            bench.fs.release(new).await;
+        }
+        // What is written through the old descriptor is about a file that is no more.
+        bench.write(fh, "late").await;
+        assert_eq!(bench.fs.flush(fh).await.unwrap_err().errno(), Errno::ESTALE);
+        let unsaved = bench.fs.drain(Duration::from_secs(1)).await;
+        assert_eq!(unsaved.len(), 1, "{unsaved:?}");
+        bench.fs.release(fh).await;
+        let now = if replaced { "theirs" } else { "anew" };
+        assert_eq!(bench.store.bytes("f").unwrap(), now);
+    }
+}
+
 #[tokio::test]
 async fn unpublished_bytes_outlive_a_deletion_elsewhere() {
     let bench = bench();
