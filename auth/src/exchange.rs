@@ -50,7 +50,8 @@ pub trait Exchange: fmt::Debug + Send + Sync + 'static {
 pub struct Grant {
     /// The token.
     pub token: AccessSecret,
-    /// How long it lives, counted from the moment at which it was asked for.
+    /// How long it lives, counted from the moment at which it was asked for. Where an answer does not
+    /// tell (`expires_in` is optional in RFC 8693), 300 s are assumed.
     pub lifetime: Duration,
 }
 

@@ -9,7 +9,6 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::UnixListener as StdListener;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread;
 use std::time::Duration;
 
 use nix::errno::Errno;
@@ -21,6 +20,11 @@ use tokio::time::sleep;
 
 use crate::error::{Error, Kind};
 use crate::transport::sun_path::{Address, split};
+
+/// How often a directory is tried that another server holds while it starts, and the time between:
+/// two seconds in all.
+const TRIES: u32 = 40;
+const PAUSE: Duration = Duration::from_millis(50);
 
 /// How often it is looked whether the file is still there.
 const LOOK: Duration = Duration::from_secs(5);
@@ -44,10 +48,18 @@ pub(super) async fn bind(path: PathBuf, mode: u32) -> Result<(Place, UnixListene
         let message = format!("the token socket {shown} cannot be made: {why}");
         Error::new(Kind::Config, message)
     };
-    let (place, listener) = spawn_blocking(move || put(path, mode))
-        .await
-        .map_err(|_| refused("stopped".to_owned()))?
-        .map_err(|unplaced| refused(unplaced.explain()))?;
+    let mut tries = 0..TRIES;
+    let (place, listener) = loop {
+        let path = path.clone();
+        let placed = spawn_blocking(move || put(path, mode))
+            .await
+            .map_err(|_| refused("stopped".to_owned()))?;
+        match placed {
+            Ok(placed) => break placed,
+            Err(Unplaced::Held) if tries.next().is_some() => sleep(PAUSE).await,
+            Err(unplaced) => return Err(refused(unplaced.explain())),
+        }
+    };
     let listener = UnixListener::from_std(listener).map_err(|error| refused(error.to_string()))?;
     Ok((place, listener))
 }
@@ -111,20 +123,14 @@ fn put(path: PathBuf, mode: u32) -> Result<(Place, StdListener), Unplaced> {
 /// Keeps others of our kind from the directory. One that cannot be locked (not readable, or on a file
 /// system without locks) is gone on without: the lock guards against an accident only.
 fn hold(directory: &Path) -> Result<Option<Flock<File>>, Unplaced> {
-    const TRIES: u32 = 40;
-    const PAUSE: Duration = Duration::from_millis(50);
-    let Ok(mut file) = File::open(directory) else {
+    let Ok(file) = File::open(directory) else {
         return Ok(None);
     };
-    for _ in 0..TRIES {
-        match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
-            Ok(held) => return Ok(Some(held)),
-            Err((back, Errno::EWOULDBLOCK)) => file = back,
-            Err(_) => return Ok(None),
-        }
-        thread::sleep(PAUSE);
+    match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
+        Ok(held) => Ok(Some(held)),
+        Err((_, Errno::EWOULDBLOCK)) => Err(Unplaced::Held),
+        Err(_) => Ok(None),
     }
-    Err(Unplaced::Held)
 }
 
 /// Looks at what is in the way. A socket at which nobody listens may be replaced.
@@ -227,35 +233,41 @@ impl Drop for Place {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Barrier;
-
+    use futures_util::future::join_all;
     use tempfile::tempdir;
 
     use super::*;
 
-    #[test]
-    fn of_those_who_start_together_one_has_the_place() {
+    #[tokio::test]
+    async fn of_those_who_start_together_one_has_the_place() {
         let dir = tempdir().unwrap();
         let path = dir.path().join("token.sock");
         for stale in [false, true].repeat(20) {
             if stale {
                 drop(StdListener::bind(&path).unwrap());
             }
-            let barrier = Barrier::new(8);
-            let placed: Vec<_> = thread::scope(|scope| {
-                let start = || {
-                    barrier.wait();
-                    put(path.clone(), 0o600)
-                };
-                let all: Vec<_> = (0..8).map(|_| scope.spawn(start)).collect();
-                all.into_iter().map(|one| one.join().unwrap()).collect()
-            });
+            let placed = join_all((0..8).map(|_| bind(path.clone(), 0o600))).await;
             assert_eq!(placed.iter().filter(|one| one.is_ok()).count(), 1);
             for other in placed.iter().filter_map(|one| one.as_ref().err()) {
-                assert!(matches!(other, Unplaced::Taken), "{}", other.explain());
+                assert!(
+                    other.message().contains("another process serves"),
+                    "{other}"
+                );
             }
             drop(placed);
             assert!(!path.exists());
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_directory_that_stays_locked_is_not_waited_for_without_end() {
+        let dir = tempdir().unwrap();
+        let held = hold(dir.path());
+        assert!(matches!(held, Ok(Some(_))));
+        let error = bind(dir.path().join("token.sock"), 0o600)
+            .await
+            .unwrap_err();
+        assert!(error.message().contains("holds a lock"), "{error}");
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
     }
 }
