@@ -30,6 +30,9 @@ pub fn run(settings: &Settings) -> Result<(), Failure> {
                 io::ErrorKind::InvalidInput => {
                     Failure::new(Exit::Usage, format!("--bucket: {error}"))
                 }
+                io::ErrorKind::ResourceBusy | io::ErrorKind::InvalidData => {
+                    Failure::new(Exit::Other, format!("--data-dir: {error}"))
+                }
                 _ => Failure::new(
                     Exit::Other,
                     format!(
@@ -77,6 +80,7 @@ fn config(settings: &Settings) -> Result<Config, Failure> {
         buckets: settings.texts("bucket").map(Into::into).collect(),
         mutation_limit: MutationLimit::parse(limit)
             .map_err(|error| usage(format!("--mutation-limit: {error}")))?,
+        data_dir: settings.path("data-dir").map(Into::into),
         latency: settings.duration("latency"),
         stream_rate: settings
             .number("stream-rate")

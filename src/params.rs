@@ -655,6 +655,13 @@ pub const PARAMS: &[Param] = &[
         ..ROW
     },
     Param {
+        flag: "data-dir",
+        kind: Kind::Path,
+        roles: &[Role::Emulator],
+        help: "Where to keep everything across restarts [default: in memory]",
+        ..ROW
+    },
+    Param {
         flag: "mutation-limit",
         default: Some("1/s:5"),
         roles: &[Role::Emulator],

@@ -1,6 +1,7 @@
 //! The contract, and faults in the middle of it, against the emulator over real sockets.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -70,6 +71,21 @@ async fn the_client_keeps_the_contract() {
     contract::run_all(|| {
         let bucket = next.lock().next().unwrap();
         let store: Arc<dyn Store> = Arc::new(store(&http, &emulator, &bucket));
+        async { store }
+    })
+    .await;
+    emulator.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_client_keeps_the_contract_of_folders() {
+    let emulator = emulator(Vec::new()).await;
+    let http = Http::new(&Pool::default());
+    let next = AtomicUsize::new(0);
+    contract::run_folders(|| {
+        let name = format!("hns-{}", next.fetch_add(1, Ordering::Relaxed));
+        emulator.admin().create_hierarchical_bucket(&name).unwrap();
+        let store: Arc<dyn Store> = Arc::new(store(&http, &emulator, &name));
         async { store }
     })
     .await;
