@@ -13,7 +13,6 @@ use std::time::Duration;
 use async_trait::async_trait;
 use gcsmount_fuse::Fs;
 use gcsmount_fuse::session::{self, MountOptions, MountPoint, Mounted};
-use gcsmount_gcs::Store;
 use gcsmount_k8s_contract::layout::{BUFFER_PATH, BUFFER_VOLUME, Base, NATIVE_SIDECAR_ENV, Volume};
 use gcsmount_k8s_contract::options::Policy;
 use gcsmount_k8s_contract::status::Code;
@@ -26,7 +25,7 @@ use crate::cli::{Origin, Settings};
 use crate::config::MountConfig;
 use crate::exit::{Exit, Failure};
 use crate::lifecycle::StopSignals;
-use crate::wire::{self, Access, Shared};
+use crate::wire::{self, Shared};
 use crate::{lifecycle, mount, telemetry};
 
 /// How often the files that are still open are counted, while the end is waited for.
@@ -136,11 +135,7 @@ impl Volumes {
         let reached = mount::attempt(&config, &access, &*stores.probe).await;
         reached.map_err(|(failure, _)| failure)?;
         let fs = wire::file_system(&config, stores.store, &self.shared, Handle::current());
-        Ok(Ready {
-            fs,
-            access,
-            store: stores.probe,
-        })
+        Ok(Ready { fs })
     }
 }
 
@@ -200,11 +195,9 @@ fn fault(failure: Failure) -> Fault {
     }
 }
 
-/// A volume whose bucket has answered.
+/// A volume whose bucket has answered. Its store holds on to the broker of its identity.
 struct Ready {
     fs: Arc<Fs>,
-    access: Access,
-    store: Arc<dyn Store>,
 }
 
 impl Prepared for Ready {
@@ -216,18 +209,14 @@ impl Prepared for Ready {
         Ok(Box::new(Served {
             mounted,
             fs: self.fs,
-            _access: self.access,
-            _store: self.store,
         }))
     }
 }
 
-/// A volume that is served, with what has to live as long.
+/// A volume that is served.
 struct Served {
     mounted: Mounted,
     fs: Arc<Fs>,
-    _access: Access,
-    _store: Arc<dyn Store>,
 }
 
 #[async_trait]

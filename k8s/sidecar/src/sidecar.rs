@@ -90,8 +90,10 @@ pub async fn run(
                 volumes.take_up().await;
                 ending::take_exit_file(&config.base.exit_file()).then_some(Event::ExitFile)
             }
-            true = volumes.one_ended(), if !volumes.tasks.is_empty() => {
-                volumes.tasks.is_empty().then_some(Event::AllUnmounted)
+            () = volumes.one_ended(), if !volumes.tasks.is_empty() => {
+                // Not before one was served: a pod whose volumes are all refused waits for better orders.
+                let over = volumes.tasks.is_empty() && volumes.outcome.served > 0;
+                over.then_some(Event::AllUnmounted)
             }
             Some(()) = signals.recv() => {
                 signalled += 1;
@@ -162,10 +164,10 @@ impl Volumes {
         self.known.push((id, volume));
     }
 
-    /// Waits for the end of a volume, and notes how it came. Whether it was one that had been served.
-    async fn one_ended(&mut self) -> bool {
+    /// Waits for the end of a volume, and notes how it came. Cancel safe.
+    async fn one_ended(&mut self) {
         let Some(ended) = self.tasks.join_next_with_id().await else {
-            return false;
+            return;
         };
         let id = ended
             .as_ref()
@@ -173,12 +175,10 @@ impl Volumes {
         let index = self.known.iter().position(|(known, _)| *known == id);
         let volume = index.map(|index| self.known.swap_remove(index).1);
         match (ended, volume) {
-            (Ok((_, End::Unmounted)), _) => self.outcome.served += 1,
-            (Ok((_, End::Stopped(unsaved))), _) => {
+            (Ok((_, End::Served(unsaved))), _) => {
                 self.outcome.served += 1;
                 self.outcome.unsaved.extend(unsaved);
             }
-            (Ok((_, End::Never)), _) => return false,
             (Err(error), Some(volume)) => {
                 // Its descriptor went with it, so nobody waits at its mount point; the others do not notice.
                 tracing::error!(volume = volume.name, %error, "a volume broke off");
@@ -188,10 +188,8 @@ impl Volumes {
                         .into(),
                     lasting: true,
                 });
-                return false;
             }
-            (Err(_), None) => return false,
+            (Ok((_, End::Never)), _) | (Err(_), None) => {}
         }
-        true
     }
 }

@@ -18,12 +18,10 @@ use crate::sidecar::Config;
 /// How a volume came to its end.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum End {
-    /// It was served, and unmounted by the driver.
-    Unmounted,
-    /// It never came about, and the driver has to order it anew.
+    /// It was served until the driver unmounted it or the sidecar was told to end. What could not be saved.
+    Served(Vec<String>),
+    /// It never came about: the driver has to order it anew, or the sidecar was told to end before.
     Never,
-    /// The sidecar was told to end. What could not be saved.
-    Stopped(Vec<String>),
 }
 
 /// What all tasks share.
@@ -62,10 +60,7 @@ impl Tending {
             }
         };
         let Some(prepared) = self.prepare(&order, &report, &fuse).await else {
-            return match self.stop.borrow().is_some() {
-                true => End::Stopped(Vec::new()),
-                false => End::Never,
-            };
+            return End::Never;
         };
         // Before it is served: from then on whoever serves may have something to report itself.
         report.clear();
@@ -135,17 +130,14 @@ impl Tending {
             () = session.ended() => None,
             stop = self.stop.wait_for(Option::is_some) => stop.ok().and_then(|limit| *limit),
         };
+        if limit.is_none() {
+            tracing::info!(volume = name, "unmounted");
+        }
         let unsaved = session.drain(limit.unwrap_or(self.config.grace)).await;
         for sentence in &unsaved {
             tracing::error!(volume = name, "{sentence}");
         }
-        match limit {
-            Some(_) => End::Stopped(unsaved),
-            None => {
-                tracing::info!(volume = name, "unmounted");
-                End::Unmounted
-            }
-        }
+        End::Served(unsaved)
     }
 }
 

@@ -28,9 +28,12 @@ enum Fate {
     /// It fails so often, and is served then.
     ServedAfter(usize),
     Refused,
-    Panics,
+    /// It fails so often, and brings its task down then.
+    PanicsAfter(usize),
     /// It is served, and saving takes so long.
     Unsaved(Duration),
+    /// It is served, unmounted at once, and something is left.
+    UnmountedUnsaved,
 }
 
 #[derive(Debug, Default)]
@@ -73,14 +76,18 @@ impl Mounter for Played {
             *attempts
         };
         let saving = match self.fates[order.bucket.as_str()] {
-            Fate::Panics => panic!("as it was told to"),
+            Fate::PanicsAfter(failures) if attempts > failures => panic!("as it was told to"),
             Fate::Refused => return Err(fault(true)),
             Fate::ServedAfter(failures) if attempts <= failures => return Err(fault(false)),
+            Fate::PanicsAfter(_) => return Err(fault(false)),
             Fate::ServedAfter(_) => None,
             Fate::Unsaved(time) => Some(time),
+            Fate::UnmountedUnsaved => Some(Duration::ZERO),
         };
+        let unmounted = matches!(self.fates[order.bucket.as_str()], Fate::UnmountedUnsaved);
         Ok(Box::new(Ready {
             saving,
+            unmounted,
             served: Arc::clone(&self.served),
         }))
     }
@@ -88,6 +95,7 @@ impl Mounter for Played {
 
 struct Ready {
     saving: Option<Duration>,
+    unmounted: bool,
     served: Arc<AtomicUsize>,
 }
 
@@ -96,6 +104,7 @@ impl Prepared for Ready {
         self.served.fetch_add(1, Ordering::SeqCst);
         Ok(Box::new(Served {
             saving: self.saving,
+            unmounted: self.unmounted,
             never: watch::channel(()).0,
             _fuse: fuse,
         }))
@@ -104,6 +113,7 @@ impl Prepared for Ready {
 
 struct Served {
     saving: Option<Duration>,
+    unmounted: bool,
     never: watch::Sender<()>,
     _fuse: OwnedFd,
 }
@@ -111,7 +121,9 @@ struct Served {
 #[async_trait]
 impl Session for Served {
     async fn ended(&self) {
-        let _ = self.never.subscribe().changed().await;
+        if !self.unmounted {
+            let _ = self.never.subscribe().changed().await;
+        }
     }
 
     async fn drain(&self, limit: Duration) -> Vec<String> {
@@ -134,6 +146,10 @@ struct Scene {
 
 impl Scene {
     fn new(fates: &[(&'static str, Fate)], grace: Duration) -> Self {
+        Self::of_kind(fates, grace, true)
+    }
+
+    fn of_kind(fates: &[(&'static str, Fate)], grace: Duration, native: bool) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let base = Base(dir.path().join(".volumes"));
         fs::create_dir(&base.0).unwrap();
@@ -149,7 +165,7 @@ impl Scene {
             },
             look: Duration::from_millis(10),
             grace,
-            ..Config::new(base.clone(), true)
+            ..Config::new(base.clone(), native)
         };
         let running = tokio::spawn(run(config, Arc::clone(&mounter) as _, heard));
         Self {
@@ -210,7 +226,7 @@ fn said(volume: &Volume) -> Option<String> {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_volume_that_panics_harms_no_other() {
     let fates = [
-        ("bad", Fate::Panics),
+        ("bad", Fate::PanicsAfter(0)),
         ("good", Fate::ServedAfter(0)),
         ("later", Fate::ServedAfter(0)),
     ];
@@ -296,4 +312,46 @@ async fn a_sidecar_ends_while_a_volume_cannot_be_served() {
     scene.offer("never", &[]);
     until("it is tried", || scene.mounter.attempts("never") > 2).await;
     assert_eq!(scene.end().await.unsaved, Vec::<String>::new());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_an_unmounted_volume_could_not_save_is_told_at_the_end() {
+    let fates = [
+        ("lossy", Fate::UnmountedUnsaved),
+        ("never", Fate::ServedAfter(usize::MAX)),
+    ];
+    let scene = Scene::of_kind(&fates, LIMIT, true);
+    scene.offer("lossy", &[]);
+    scene.offer("never", &[]);
+    until("both were tried", || {
+        scene.served() == 1 && scene.mounter.attempts("never") > 0
+    })
+    .await;
+    let outcome = scene.end().await;
+    assert_eq!(outcome.unsaved, ["a file could not be saved"]);
+    assert_eq!(
+        outcome.served, 1,
+        "a volume that never came about does not count"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_regular_sidecar_ends_although_its_last_volume_never_came_about() {
+    let fates = [
+        ("done", Fate::UnmountedUnsaved),
+        ("wrong", Fate::PanicsAfter(20)),
+    ];
+    let scene = Scene::of_kind(&fates, LIMIT, false);
+    let keep = scene.offer("stays", &["key-file=/refused"]);
+    until("a refused volume ends nothing", || said(&keep).is_some()).await;
+    assert!(!scene.running.is_finished());
+    scene.offer("wrong", &[]);
+    until("the other is tried", || scene.mounter.attempts("wrong") > 0).await;
+    scene.offer("done", &[]);
+    // Nobody sends a signal.
+    let outcome = timeout(LIMIT, scene.running)
+        .await
+        .expect("it ends")
+        .unwrap();
+    assert_eq!(outcome.served, 1);
 }
