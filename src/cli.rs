@@ -347,6 +347,24 @@ fn arg(param: &'static Param) -> Arg {
     }
 }
 
+/// Notes what an option says. One without a value turns a switch on, and says nothing of anything else.
+fn give(
+    param: &'static Param,
+    value: Option<&str>,
+    given: &mut HashMap<&'static str, Vec<String>>,
+    wrong: &mut Vec<String>,
+) {
+    match (value, param.kind) {
+        (Some(value), _) => given.entry(param.flag).or_default().push(value.to_owned()),
+        (None, Kind::Switch) => given.entry(param.flag).or_default().push("true".to_owned()),
+        (None, kind) => wrong.push(format!(
+            "{flag} has no value: say {flag}={}",
+            kind.value_name(),
+            flag = param.flag
+        )),
+    }
+}
+
 impl Settings {
     fn collect(
         role: Role,
@@ -437,13 +455,13 @@ impl Settings {
             .flat_map(|o| o.split(','))
             .filter(|w| !w.is_empty())
         {
-            let (name, value) = word.split_once('=').unwrap_or((word, "true"));
+            let (name, value) = params::split(word);
             if BOOT_OPTIONS.contains(&name) || name.starts_with("x-") {
                 // Whoever mounts at boot has read it.
             } else if KERNEL_OPTIONS.contains(&name) {
                 self.mount_options.push(word.to_owned());
             } else if let Some(param) = params::find(Role::Mount, name) {
-                given.entry(param.flag).or_default().push(value.to_owned());
+                give(param, value, given, wrong);
             } else {
                 self.read_moved_option(name, value, given, wrong);
             }
@@ -454,12 +472,16 @@ impl Settings {
     fn read_moved_option(
         &mut self,
         name: &str,
-        value: &str,
+        value: Option<&str>,
         given: &mut HashMap<&'static str, Vec<String>>,
         wrong: &mut Vec<String>,
     ) {
         match gcsfuse::flag(name) {
-            Some(Meaning::Flag(flag)) => given.entry(flag).or_default().push(value.to_owned()),
+            Some(Meaning::Flag(flag)) => {
+                if let Some(param) = params::find(Role::Mount, flag) {
+                    give(param, value, given, wrong);
+                }
+            }
             Some(Meaning::NoEffect) => self.warnings.push(moved::no_effect(&format!("-o {name}"))),
             Some(Meaning::Refused(why)) => {
                 wrong.push(moved::refused(&format!("-o {name}"), why));
@@ -483,7 +505,7 @@ impl Settings {
     pub fn with<'a>(
         &self,
         role: Role,
-        others: impl IntoIterator<Item = (&'a str, &'a str)>,
+        others: impl IntoIterator<Item = (&'a str, Option<&'a str>)>,
         may: impl Fn(&Param) -> bool,
         at: &str,
     ) -> Result<Self, Failure> {
@@ -491,7 +513,7 @@ impl Settings {
         let mut wrong = Vec::new();
         for (name, value) in others {
             match params::find(role, name).filter(|param| may(param)) {
-                Some(param) => given.entry(param.flag).or_default().push(value.to_owned()),
+                Some(param) => give(param, value, &mut given, &mut wrong),
                 None => {
                     let flags = params::of(role).filter(|param| may(param));
                     let hint = similar::hint(name, flags.map(|param| param.flag));

@@ -116,9 +116,7 @@ impl MountConfig {
         }
         let bucket = BucketName::parse(bucket)
             .map_err(|why| usage(format!("{bucket:?} is not a bucket name: {why}")))?;
-        let identity = identity::choose(settings, place, Path::exists, |name| {
-            std::env::var(name).ok()
-        })?;
+        let identity = identity::choose_here(settings, place)?;
         let endpoint = match settings.text("custom-endpoint") {
             Some(url) => url.to_owned(),
             None => format!("https://storage.{}", identity.universe),

@@ -25,9 +25,7 @@ pub fn show_token(settings: &Settings) -> Result<(), Failure> {
             "expected no arguments but those of a mount: gcsmount token show [flags] [BUCKET] [DIR]",
         ));
     }
-    let identity = identity::choose(settings, Place::Machine, std::path::Path::exists, |name| {
-        std::env::var(name).ok()
-    })?;
+    let identity = identity::choose_here(settings, Place::Machine)?;
     lifecycle::runtime()?.block_on(async {
         let mut report = Report::default();
         walk_identity(&identity, &Shared::new(0), &mut report, |failure| failure).await;

@@ -154,11 +154,11 @@ const OF_ANY_TOKEN: [&str; 2] = ["impersonate-service-account", "access-boundary
 ///
 /// # Errors
 /// [`Exit::Usage`] where flags contradict each other or are wrong.
-pub fn choose(
+pub fn choose<V: Into<PathBuf>>(
     settings: &Settings,
     place: Place,
     present: impl Fn(&Path) -> bool,
-    variable: impl Fn(&str) -> Option<String>,
+    variable: impl Fn(&str) -> Option<V>,
 ) -> Result<Identity, Failure> {
     let (source, why) = source(settings, place, present, variable)?;
     let universe = Universe::parse(settings.text("universe-domain").unwrap_or_default())
@@ -195,11 +195,20 @@ pub fn choose(
     }
 }
 
-fn source(
+/// [`choose`] by the files and the environment of this process. A path that is not UTF-8 names its file all the same: to
+/// pass over it would choose somebody else.
+///
+/// # Errors
+/// As [`choose`].
+pub fn choose_here(settings: &Settings, place: Place) -> Result<Identity, Failure> {
+    choose(settings, place, Path::exists, |name| std::env::var_os(name))
+}
+
+fn source<V: Into<PathBuf>>(
     settings: &Settings,
     place: Place,
     present: impl Fn(&Path) -> bool,
-    variable: impl Fn(&str) -> Option<String>,
+    variable: impl Fn(&str) -> Option<V>,
 ) -> Result<(Source, Reason), Failure> {
     let named: Vec<&'static str> = SOURCES
         .into_iter()
@@ -217,7 +226,7 @@ fn source(
     if let Origin::Environment(name) = settings.origin("custom-endpoint") {
         return Ok((Source::Anonymous, Reason::Environment(name)));
     }
-    let home = variable("HOME").map(PathBuf::from);
+    let home: Option<PathBuf> = variable("HOME").map(Into::into);
     let defaults = ApplicationDefault::locate(variable, home.as_deref(), &present);
     if let ApplicationDefault::Named(path) = defaults {
         return Ok((Source::CredentialFile(path), Reason::Environment(VARIABLE)));

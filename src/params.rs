@@ -694,6 +694,15 @@ pub fn of(role: Role) -> impl Iterator<Item = &'static Param> {
         .filter(move |p| p.belongs_to(role) || mounts && p.belongs_to(Role::Mount))
 }
 
+/// Name and value of an option written `name=value` or `name`.
+#[must_use]
+pub fn split(option: &str) -> (&str, Option<&str>) {
+    match option.split_once('=') {
+        Some((name, value)) => (name, Some(value)),
+        None => (option, None),
+    }
+}
+
 /// The row of `flag` for `role`; `_` may stand for `-`, as in fstab lines.
 #[must_use]
 pub fn find(role: Role, flag: &str) -> Option<&'static Param> {

@@ -13,7 +13,7 @@ use crate::cli::Settings;
 use crate::exit::{Exit, Failure};
 use crate::identity::{self, Identity, Place};
 use crate::lifecycle::StopSignals;
-use crate::params::{Group, Param, Role};
+use crate::params::{self, Group, Param, Role};
 use crate::wire::{Access, Shared};
 use crate::{lifecycle, telemetry};
 
@@ -41,7 +41,10 @@ pub fn serve(settings: &Settings) -> Result<(), Failure> {
     lifecycle::runtime()?.block_on(async {
         let mut signals = StopSignals::listen()?;
         let served = brokers(identities)?;
-        let waiting = first_tokens(&served).await?;
+        let waiting = tokio::select! {
+            waiting = first_tokens(&served) => waiting?,
+            () = signals.next() => return Ok(()),
+        };
         let mut config = SocketConfig::new(path, routes(&served));
         let narrow = |number: i64| u32::try_from(number).ok();
         config.mode = settings
@@ -66,11 +69,7 @@ pub fn serve(settings: &Settings) -> Result<(), Failure> {
 
 /// One identity for every path, or one for each `--route`.
 fn identities(settings: &Settings) -> Result<Vec<(Option<String>, Identity)>, Failure> {
-    let choose = |settings: &Settings| {
-        identity::choose(settings, Place::Machine, Path::exists, |name| {
-            std::env::var(name).ok()
-        })
-    };
+    let choose = |settings: &Settings| identity::choose_here(settings, Place::Machine);
     let routes: Vec<&str> = settings.texts("route").collect();
     if routes.is_empty() {
         return Ok(vec![(None, choose(settings)?)]);
@@ -87,7 +86,7 @@ fn identities(settings: &Settings) -> Result<Vec<(Option<String>, Identity)>, Fa
     for route in routes {
         let (path, options) = route
             .split_once(':')
-            .filter(|(path, _)| path.starts_with('/') && !path.contains(['?', '#', ' ']))
+            .filter(|(path, options)| is_route(path) && !options.is_empty())
             .ok_or_else(|| {
                 usage(format!(
                     "--route is {route:?}, expected /PATH:FLAG=VALUE,... such as /train:token-file=/run/train/token"
@@ -103,7 +102,7 @@ fn identities(settings: &Settings) -> Result<Vec<(Option<String>, Identity)>, Fa
         }
         let at = format!("--route {path}");
         let words = options.split(',').filter(|word| !word.is_empty());
-        let others = words.map(|word| word.split_once('=').unwrap_or((word, "true")));
+        let others = words.map(params::split);
         let of_identity = |param: &Param| param.group == Group::Identity;
         let own = settings.with(Role::TokenServe, others, of_identity, &at)?;
         let identity = choose(&own)
@@ -112,6 +111,18 @@ fn identities(settings: &Settings) -> Result<Vec<(Option<String>, Identity)>, Fa
     }
     Ok(chosen)
 }
+
+/// Whether a request can ask for this path as it stands.
+fn is_route(path: &str) -> bool {
+    path.starts_with('/')
+        && path.len() <= LONGEST_ROUTE
+        && path
+            .bytes()
+            .all(|byte| byte.is_ascii_graphic() && !b"?#%\"".contains(&byte))
+}
+
+/// Far below what a server takes as the first line of a request.
+const LONGEST_ROUTE: usize = 1024;
 
 /// Makes the socket's directory where it alone is missing, for this user only, and finds out whether a socket can be made.
 fn prepare_directory(socket: &Path) -> Result<(), Failure> {

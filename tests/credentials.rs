@@ -414,3 +414,20 @@ async fn who_has_no_identity_is_told_where_one_was_looked_for() {
     }
     drop(world);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_named_file_whose_path_is_not_utf_8_is_that_file_and_nobody_else() {
+    use std::os::unix::ffi::OsStrExt;
+    let mut show = gcsmount();
+    show.args(["token", "show"])
+        .env("HOME", "/nonexistent")
+        .env("GCE_METADATA_HOST", "127.0.0.1:9")
+        .env(
+            "GOOGLE_APPLICATION_CREDENTIALS",
+            std::ffi::OsStr::from_bytes(b"/nonexistent/k\xff.json"),
+        );
+    let output = timeout(LIMIT, show.output()).await.unwrap().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(output.status.code(), Some(4), "{said}");
+    assert!(said.contains("credential file /nonexistent/k"), "{said}");
+}

@@ -449,6 +449,9 @@ async fn routes_that_contradict_each_other_are_refused() {
         ),
         (vec!["--route", "a:token-file=/t"], "expected /PATH:"),
         (vec!["--route", "/a"], "expected /PATH:"),
+        (vec!["--route", "/a:"], "expected /PATH:"),
+        (vec!["--route", "/ä:token-file=/t"], "expected /PATH:"),
+        (vec!["--route", "/a:token-file"], "token-file has no value"),
         (
             vec!["--route", "/a:socket=/t"],
             "--route /a: socket is not a flag",
@@ -472,4 +475,54 @@ async fn routes_that_contradict_each_other_are_refused() {
         assert!(said.contains(hint), "{words:?}: {said}");
         assert!(!socket.exists());
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_broker_that_waits_for_its_first_token_ends_when_it_is_told() {
+    let world = World::new().await;
+    let admin = world.emulator.admin();
+    admin.add_fault(FaultRule {
+        count: u64::MAX,
+        ..FaultRule::once(
+            "sts.token",
+            FaultAction::Stall {
+                duration: LIMIT * 9,
+            },
+        )
+    });
+    let socket = world.path("token.sock");
+    let mut command = gcsmount();
+    command
+        .args([
+            "token",
+            "serve",
+            "--sts-endpoint",
+            &world.emulator.endpoint(),
+        ])
+        .arg("--token-file")
+        .arg(world.token_file())
+        .arg("--socket")
+        .arg(&socket)
+        .stdout(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let asked = async {
+        while admin.counters().of("sts.token") == 0 {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    timeout(LIMIT, asked).await.expect("it asks");
+    let pid = i32::try_from(child.id().unwrap()).unwrap();
+    nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), Signal::SIGTERM).unwrap();
+    let mut said = String::new();
+    let output = child.stdout.take().unwrap();
+    let read = timeout(LIMIT, BufReader::new(output).read_line(&mut said)).await;
+    assert_eq!(read.unwrap().unwrap(), 0, "nothing is served: {said}");
+    assert!(
+        timeout(LIMIT, child.wait())
+            .await
+            .unwrap()
+            .unwrap()
+            .success()
+    );
+    assert!(!socket.exists());
 }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Map, Value};
 
 use super::layout::{width, wrap};
-use crate::exit::Failure;
+use crate::exit::{Exit, Failure};
 use crate::explain::Explanation;
 
 /// How a step went.
@@ -170,9 +170,14 @@ impl Report {
         } else {
             self.table(width())
         };
-        // A closed pipe is the reader's wish.
-        let _ = io::stdout().write_all(text.as_bytes());
-        self.failure.map_or(Ok(()), Err)
+        match io::stdout().write_all(text.as_bytes()) {
+            // A closed pipe is the reader's wish.
+            Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(Failure::new(
+                Exit::Other,
+                format!("the report cannot be written to standard output: {error}"),
+            )),
+            _ => self.failure.map_or(Ok(()), Err),
+        }
     }
 
     fn table(&self, width: usize) -> String {

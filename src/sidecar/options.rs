@@ -14,19 +14,14 @@ use crate::params::{self, Group, Param, Role};
 /// [`Exit::Usage`], naming every option that cannot be obeyed.
 pub(super) fn apply(operator: &Settings, options: &Options) -> Result<Settings, Failure> {
     let mut wrong = Vec::new();
-    let mut chosen: Vec<(&str, &str)> = Vec::new();
+    let mut chosen: Vec<(&str, Option<&str>)> = Vec::new();
     let flags = options.flags.iter().flat_map(|(name, values)| {
         let values = values.iter();
-        values.map(move |value| {
-            (
-                name.as_str(),
-                value.as_deref().unwrap_or("true"),
-                meaning(name),
-            )
-        })
+        values.map(move |value| (name.as_str(), value.as_deref(), meaning(name)))
     });
     let paths = options.config.iter();
-    let paths = paths.map(|(path, value)| (path.as_str(), value.as_str(), gcsfuse::config(path)));
+    let paths =
+        paths.map(|(path, value)| (path.as_str(), Some(value.as_str()), gcsfuse::config(path)));
     for (name, value, meaning) in flags.chain(paths) {
         match meaning {
             Some(Meaning::Flag(flag)) if is_a_volumes(flag) => chosen.push((flag, value)),
@@ -45,7 +40,7 @@ pub(super) fn apply(operator: &Settings, options: &Options) -> Result<Settings, 
         ("identity-provider", &options.internal.identity_provider),
     ];
     for (flag, value) in audience {
-        chosen.extend(value.as_deref().map(|value| (flag, value)));
+        chosen.extend(value.as_deref().map(|value| (flag, Some(value))));
     }
     if !wrong.is_empty() {
         let sentence = format!("mount options: {}", wrong.join("; "));
@@ -186,6 +181,7 @@ mod tests {
             (&[], &[("no:such", "1")], "no:such"),
             (&[("enable-dummy-io", None)], &[], "enable-dummy-io"),
             (&[("gid", Some("x"))], &[], "gid"),
+            (&[("only-dir", None)], &[], "only-dir"),
         ] {
             let failure = apply(&operator(), &options(flags, config)).unwrap_err();
             assert_eq!(failure.exit, Exit::Usage, "{named}");
