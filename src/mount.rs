@@ -87,6 +87,8 @@ async fn start(config: &MountConfig) -> Result<(Fs, Mounted), Failure> {
     for warning in config.warnings().chain(covers(&config.dir)) {
         tracing::warn!("{warning}");
     }
+    // Before a broker is there, which asks for a token at once.
+    config.limited_to()?;
     let shared = Shared::new(config.memory);
     let access = shared.access(&config.identity)?;
     let stores = wire::stores(config, &access, &shared)?;
@@ -178,7 +180,6 @@ pub(crate) async fn attempt(
         );
         (Failure::new(Exit::Unreachable, sentence), false)
     };
-    config.limited_to().map_err(|failure| (failure, true))?;
     let deadline = tokio::time::Instant::now() + ATTEMPT + GRACE;
     if access.has_tokens() {
         let token = timeout_at(deadline, access.prove()).await;

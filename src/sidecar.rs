@@ -105,7 +105,7 @@ impl Volumes {
             .and_then(|n| usize::try_from(n).ok());
         let wanted = mebibytes.unwrap_or(128) << 20;
         let memory = match settings.origin("memory-limit") {
-            Origin::Default => within_container(wanted, stock::memory_limit()),
+            Origin::Default => within_container(wanted, lifecycle::container_memory()),
             // Who names a number means it.
             Origin::Environment(_) | Origin::Flag => wanted,
         };
@@ -130,6 +130,7 @@ impl Volumes {
         }
         mount::check_temp_dir(&config.temp_dir)?;
         tracing::info!(volume = order.volume.name, bucket = %config.bucket, identity = %config.identity, "identity chosen");
+        config.limited_to()?;
         let access = self.shared.access(&config.identity)?;
         let stores = wire::stores(&config, &access, &self.shared)?;
         let reached = mount::attempt(&config, &access, &*stores.probe).await;

@@ -212,34 +212,25 @@ impl Shared {
     /// # Errors
     /// [`Exit::NoToken`] for credentials that cannot be used.
     pub fn access(&self, identity: &Identity) -> Result<Access, Failure> {
-        let mut access = Access {
+        let (broker, credentials) = self
+            .start(identity)
+            .map_err(|error| explain::identity(&error))?;
+        Ok(Access {
             identity: identity.clone(),
-            broker: None,
-            credentials: None,
-        };
-        let refuse = |error: gcsmount_auth::Error| explain::identity(&error);
-        match &identity.source {
-            Source::Anonymous => return Ok(access),
-            Source::TokenUrl { url, reuse: false } => {
-                let exchange = FromUrl::new(url.clone(), Timeouts::default()).map_err(refuse)?;
-                let exchange = identity.steps.clone().after(Arc::new(exchange));
-                let tuning = identity.steps.tuning(Tuning::default());
-                access.credentials =
-                    Some(EveryTime::new(exchange.map_err(refuse)?, tuning.wait).into());
-                return Ok(access);
-            }
-            _ => {}
-        }
-        let broker = self.broker(identity).map_err(refuse)?;
-        access.credentials = Some(broker.credentials());
-        access.broker = Some(broker);
-        Ok(access)
+            broker,
+            credentials,
+        })
     }
 
-    fn broker(&self, identity: &Identity) -> Result<Broker, gcsmount_auth::Error> {
+    fn start(
+        &self,
+        identity: &Identity,
+    ) -> Result<(Option<Broker>, Option<Credentials>), gcsmount_auth::Error> {
         let steps = &identity.steps;
-        if let Source::Projected { path, audience } = &identity.source {
-            return self.identities.broker(&BrokerConfig {
+        let timeouts = Timeouts::default();
+        let broker = match &identity.source {
+            Source::Anonymous => return Ok((None, None)),
+            Source::Projected { path, audience } => self.identities.broker(&BrokerConfig {
                 audience: audience.clone(),
                 sts: steps.sts.clone(),
                 scope: steps.scope.clone(),
@@ -247,12 +238,50 @@ impl Shared {
                 boundary: steps.boundary.clone(),
                 universe: identity.universe.clone(),
                 ..BrokerConfig::new(Arc::new(FileSource::new(path)))
-            });
-        }
-        let (first, base) = first_step(identity)?;
-        let tuning = steps.tuning(base);
+            })?,
+            Source::CredentialFile(path) => {
+                let config = CredentialFileConfig {
+                    universe: identity.universe.clone(),
+                    allowed_hosts: identity.trusted_hosts.clone(),
+                    ..CredentialFileConfig::new(path)
+                };
+                let config = config.before(steps);
+                let tuning = config.tuning();
+                self.kept(identity, Arc::new(CredentialFile::new(config)), tuning)?
+            }
+            Source::Metadata { host, whose } => {
+                let scope = steps.needed_scope().to_owned();
+                let server = Metadata::new(host, *whose, scope, timeouts)?;
+                let server = server.in_universe(identity.universe.clone());
+                self.kept(identity, Arc::new(server), Tuning::default())?
+            }
+            Source::TokenUrl { url, reuse: true } => {
+                let from = FromUrl::new(url.clone(), timeouts)?;
+                self.kept(identity, Arc::new(from), Tuning::default())?
+            }
+            Source::TokenUrl { url, reuse: false } => {
+                let from = FromUrl::new(url.clone(), timeouts)?;
+                let each = steps.clone().after(Arc::new(from))?;
+                let wait = steps.tuning(Tuning::default()).wait;
+                return Ok((None, Some(EveryTime::new(each, wait).into())));
+            }
+        };
+        let credentials = broker.credentials();
+        Ok((Some(broker), Some(credentials)))
+    }
+
+    /// The broker that keeps what `first` and then the steps give.
+    fn kept(
+        &self,
+        identity: &Identity,
+        first: Arc<dyn Exchange>,
+        base: Tuning,
+    ) -> Result<Broker, gcsmount_auth::Error> {
+        let steps = &identity.steps;
         self.identities
-            .get_or_start(key(identity), tuning, || steps.clone().after(first))
+            .get_or_start(key(identity), steps.tuning(base), || {
+                steps.clone().after(first)
+            })
     }
 }
 
@@ -261,37 +290,6 @@ fn key(identity: &Identity) -> Key {
     let mut hasher = DefaultHasher::new();
     identity.hash(&mut hasher);
     Key::named(format!("{identity:?} {:x}", hasher.finish()))
-}
-
-/// How the token is got that the steps then work on, and how long that may take.
-fn first_step(identity: &Identity) -> Result<(Arc<dyn Exchange>, Tuning), gcsmount_auth::Error> {
-    let scope = identity.steps.needed_scope().to_owned();
-    let timeouts = Timeouts::default();
-    match &identity.source {
-        Source::CredentialFile(path) => {
-            let config = CredentialFileConfig {
-                universe: identity.universe.clone(),
-                allowed_hosts: identity.trusted_hosts.clone(),
-                ..CredentialFileConfig::new(path)
-            };
-            let config = config.before(&identity.steps);
-            let tuning = config.tuning();
-            Ok((Arc::new(CredentialFile::new(config)), tuning))
-        }
-        Source::Metadata { host, whose } => {
-            let server = Metadata::new(host, *whose, scope, timeouts)?;
-            let server = server.in_universe(identity.universe.clone());
-            Ok((Arc::new(server), Tuning::default()))
-        }
-        Source::TokenUrl { url, .. } => {
-            let from = FromUrl::new(url.clone(), timeouts)?;
-            Ok((Arc::new(from), Tuning::default()))
-        }
-        Source::Anonymous | Source::Projected { .. } => Err(gcsmount_auth::Error::new(
-            gcsmount_auth::Kind::Internal,
-            "this identity has no step of its own",
-        )),
-    }
 }
 
 /// The bucket as this identity sees it, over one pool of connections.

@@ -29,6 +29,7 @@ use crate::cli::Settings;
 use crate::config::MountConfig;
 use crate::exit::{Exit, Failure};
 use crate::identity::Source;
+use crate::lifecycle;
 use crate::wire::{Access, Shared};
 
 /// The most that an error file takes of what gcsfuse says: the driver reads it whole, again and again.
@@ -98,7 +99,7 @@ impl Gcsfuses {
         let numactl = launch.numa_node.is_some() && numactl_works().await;
         Ok(Ready {
             command: launch.command(&self.program, numactl),
-            gomemlimit: memory_limit().and_then(|limit| launch.gomemlimit(limit)),
+            gomemlimit: lifecycle::container_memory().and_then(|limit| launch.gomemlimit(limit)),
             volume: order.volume.clone(),
             socket,
             access,
@@ -172,12 +173,6 @@ async fn numactl_works() -> bool {
         .kill_on_drop(true);
     let works = timeout(PROBE, probe.status()).await;
     matches!(works, Ok(Ok(status)) if status.success())
-}
-
-/// The memory that this container may use, if it is limited.
-pub(super) fn memory_limit() -> Option<u64> {
-    let text = std::fs::read_to_string("/sys/fs/cgroup/memory.max").ok()?;
-    text.trim().parse().ok()
 }
 
 /// A gcsfuse that can be started.
