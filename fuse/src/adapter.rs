@@ -9,6 +9,7 @@
 
 mod repeats;
 mod reply;
+mod request;
 
 use std::ffi::OsStr;
 use std::future::Future;
@@ -30,7 +31,9 @@ use nix::errno::Errno;
 use crate::errno::{Error, Result};
 use crate::fs::{EntrySink, Fh, Fs, OpenFlags, RenameMode, SetAttr, Statfs};
 use crate::inode::Ino;
-use reply::{Answer, Plain, Plus, answer};
+use crate::observer::Operation;
+use reply::{Answer, Plain, Plus, Refuse};
+use request::Pending;
 
 /// The largest write and read request. With the kernel's default limit of 256 pages it takes no larger ones anyway, and
 /// a block of the cache is as large.
@@ -66,14 +69,20 @@ impl Adapter {
     /// Runs the synchronous part of a request; its reply is inside.
     fn guard(&self, op: &'static str, act: impl FnOnce(&Arc<Fs>)) {
         if catch_unwind(AssertUnwindSafe(|| act(&self.0))).is_err() {
-            tracing::error!(op, "a request panicked; it was answered with EIO");
+            panicked(op);
         }
+    }
+
+    /// Takes a request in, and runs its synchronous part.
+    fn take(&self, operation: Operation, act: impl FnOnce(&Arc<Fs>, Pending)) {
+        let request = Pending::begin(&self.0, operation);
+        self.guard(operation.name(), |fs| act(fs, request));
     }
 
     /// Answers at once if `now` has an answer, else from a task that runs `later` and may be given up.
     fn ask<T, R, F>(
         &self,
-        op: &'static str,
+        operation: Operation,
         reply: R,
         now: impl FnOnce(&Fs) -> Option<Result<T>>,
         later: impl FnOnce(Arc<Fs>) -> F,
@@ -82,8 +91,8 @@ impl Adapter {
         R: Answer<T>,
         F: Future<Output = Result<T>> + Send + 'static,
     {
-        self.guard(op, |fs| match now(fs) {
-            Some(result) => answer(op, reply, result),
+        self.take(operation, |fs, request| match now(fs) {
+            Some(result) => request.answer(reply, result),
             None => {
                 let asked = later(fs.clone());
                 let deadline = fs.config().deadline;
@@ -93,7 +102,7 @@ impl Adapter {
                         Err(_) => Err(Error::of(Errno::ETIMEDOUT)),
                     }
                 };
-                spawn(fs, op, reply, limited);
+                spawn(fs, request, reply, limited);
             }
         });
     }
@@ -101,7 +110,7 @@ impl Adapter {
     /// As [`Adapter::ask`] for a task that runs to its end.
     fn act<T, R, F>(
         &self,
-        op: &'static str,
+        operation: Operation,
         reply: R,
         now: impl FnOnce(&Fs) -> Option<Result<T>>,
         later: impl FnOnce(Arc<Fs>) -> F,
@@ -110,30 +119,50 @@ impl Adapter {
         R: Answer<T>,
         F: Future<Output = Result<T>> + Send + 'static,
     {
-        self.guard(op, |fs| match now(fs) {
-            Some(result) => answer(op, reply, result),
-            None => spawn(fs, op, reply, later(fs.clone())),
+        self.take(operation, |fs, request| match now(fs) {
+            Some(result) => request.answer(reply, result),
+            None => spawn(fs, request, reply, later(fs.clone())),
         });
     }
 
     /// Answers with directory entries.
-    fn fill<S: EntrySink + Answer<()>>(&self, op: &'static str, fh: Fh, offset: u64, mut sink: S) {
-        self.guard(op, |fs| {
+    fn fill<S: EntrySink + Answer<()>>(
+        &self,
+        operation: Operation,
+        fh: Fh,
+        offset: u64,
+        mut sink: S,
+    ) {
+        self.take(operation, |fs, request| {
             let listing = fs.clone();
             fs.runtime().spawn(async move {
                 let filled = listing.readdir(fh, offset, &mut sink);
                 match AssertUnwindSafe(filled).catch_unwind().await {
-                    Ok(result) => answer(op, sink, result),
-                    Err(_) => tracing::error!(op, "a request panicked; it was answered with EIO"),
+                    Ok(result) => request.answer(sink, result),
+                    Err(_) => panicked(operation.name()),
                 }
             });
         });
     }
+
+    /// Answers without asking the file system.
+    fn reply<T, R: Answer<T>>(&self, operation: Operation, reply: R, value: T) {
+        Pending::begin(&self.0, operation).fulfil(reply, value);
+    }
+
+    /// Says that there is no such thing here.
+    fn refuse(&self, operation: Operation, reply: impl Refuse, errno: Errno) {
+        Pending::begin(&self.0, operation).refuse(reply, errno);
+    }
+}
+
+fn panicked(op: &'static str) {
+    tracing::error!(op, "a request panicked; it was answered with EIO");
 }
 
 /// Runs `work` on the runtime and answers with its result. The task is its own owner: it ends, because every step of
 /// `work` has a deadline, and nobody can want it to end before.
-fn spawn<T, R, F>(fs: &Fs, op: &'static str, reply: R, work: F)
+fn spawn<T, R, F>(fs: &Fs, request: Pending, reply: R, work: F)
 where
     T: Send + 'static,
     R: Answer<T>,
@@ -141,8 +170,8 @@ where
 {
     fs.runtime().spawn(async move {
         match AssertUnwindSafe(work).catch_unwind().await {
-            Ok(result) => answer(op, reply, result),
-            Err(_) => tracing::error!(op, "a request panicked; it was answered with EIO"),
+            Ok(result) => request.answer(reply, result),
+            Err(_) => panicked(request.operation().name()),
         }
     });
 }
@@ -169,7 +198,7 @@ impl fuser::Filesystem for Adapter {
     fn lookup(&self, _req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         let parent = Ino(parent.0);
         self.ask(
-            "lookup",
+            Operation::LookUpInode,
             reply,
             |fs| fs.try_lookup(parent, name),
             |fs| {
@@ -186,7 +215,7 @@ impl fuser::Filesystem for Adapter {
     fn getattr(&self, _req: &Request, ino: INodeNo, _fh: Option<FileHandle>, reply: ReplyAttr) {
         let ino = Ino(ino.0);
         self.ask(
-            "getattr",
+            Operation::GetInodeAttributes,
             reply,
             |fs| fs.try_getattr(ino),
             |fs| async move { fs.getattr(ino).await },
@@ -217,14 +246,17 @@ impl fuser::Filesystem for Adapter {
             TimeOrNow::Now => SystemTime::now(),
         });
         let set = SetAttr { size, mtime };
-        self.act("setattr", reply, never, |fs| async move {
-            fs.setattr(ino, fh, set).await
-        });
+        self.act(
+            Operation::SetInodeAttributes,
+            reply,
+            never,
+            |fs| async move { fs.setattr(ino, fh, set).await },
+        );
     }
 
     fn readlink(&self, _req: &Request, ino: INodeNo, reply: ReplyData) {
         let ino = Ino(ino.0);
-        self.ask("readlink", reply, never, |fs| async move {
+        self.ask(Operation::ReadSymlink, reply, never, |fs| async move {
             fs.readlink(ino).await.map(Bytes::from)
         });
     }
@@ -240,10 +272,10 @@ impl fuser::Filesystem for Adapter {
         reply: ReplyEntry,
     ) {
         if nix::sys::stat::SFlag::from_bits_truncate(mode) != nix::sys::stat::SFlag::S_IFREG {
-            return reply.error(fuser::Errno::EPERM);
+            return self.refuse(Operation::MkNode, reply, Errno::EPERM);
         }
         let (parent, name) = (Ino(parent.0), name.to_owned());
-        self.act("mknod", reply, never, |fs| async move {
+        self.act(Operation::MkNode, reply, never, |fs| async move {
             fs.mknod(parent, &name).await
         });
     }
@@ -258,21 +290,21 @@ impl fuser::Filesystem for Adapter {
         reply: ReplyEntry,
     ) {
         let (parent, name) = (Ino(parent.0), name.to_owned());
-        self.act("mkdir", reply, never, |fs| async move {
+        self.act(Operation::MkDir, reply, never, |fs| async move {
             fs.mkdir(parent, &name).await
         });
     }
 
     fn unlink(&self, _req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         let (parent, name) = (Ino(parent.0), name.to_owned());
-        self.act("unlink", reply, never, |fs| async move {
+        self.act(Operation::Unlink, reply, never, |fs| async move {
             fs.unlink(parent, &name).await
         });
     }
 
     fn rmdir(&self, _req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         let (parent, name) = (Ino(parent.0), name.to_owned());
-        self.act("rmdir", reply, never, |fs| async move {
+        self.act(Operation::RmDir, reply, never, |fs| async move {
             fs.rmdir(parent, &name).await
         });
     }
@@ -287,7 +319,7 @@ impl fuser::Filesystem for Adapter {
     ) {
         let (parent, name) = (Ino(parent.0), link_name.to_owned());
         let target = target.as_os_str().to_owned();
-        self.act("symlink", reply, never, |fs| async move {
+        self.act(Operation::CreateSymlink, reply, never, |fs| async move {
             fs.symlink(parent, &name, &target).await
         });
     }
@@ -307,11 +339,11 @@ impl fuser::Filesystem for Adapter {
         } else if flags == RenameFlags::RENAME_NOREPLACE {
             RenameMode::NoReplace
         } else {
-            return reply.error(fuser::Errno::EINVAL);
+            return self.refuse(Operation::Rename, reply, Errno::EINVAL);
         };
         let (parent, name) = (Ino(parent.0), name.to_owned());
         let (new_parent, new_name) = (Ino(newparent.0), newname.to_owned());
-        self.act("rename", reply, never, |fs| async move {
+        self.act(Operation::Rename, reply, never, |fs| async move {
             fs.rename(parent, &name, new_parent, &new_name, mode).await
         });
     }
@@ -324,13 +356,13 @@ impl fuser::Filesystem for Adapter {
         _newname: &OsStr,
         reply: ReplyEntry,
     ) {
-        reply.error(fuser::Errno::EPERM);
+        self.refuse(Operation::CreateLink, reply, Errno::EPERM);
     }
 
     fn open(&self, _req: &Request, ino: INodeNo, flags: fuser::OpenFlags, reply: ReplyOpen) {
         let (ino, flags) = (Ino(ino.0), OpenFlags::from_bits(flags.0));
         self.act(
-            "open",
+            Operation::OpenFile,
             reply,
             |fs| fs.try_open(ino, flags),
             |fs| async move { fs.open(ino, flags).await },
@@ -349,7 +381,7 @@ impl fuser::Filesystem for Adapter {
     ) {
         let (parent, flags) = (Ino(parent.0), OpenFlags::from_bits(flags));
         self.act(
-            "create",
+            Operation::CreateFile,
             reply,
             |fs| fs.try_create(parent, name, flags),
             |fs| {
@@ -372,7 +404,7 @@ impl fuser::Filesystem for Adapter {
     ) {
         let (fh, len) = (Fh(fh.0), size as usize);
         self.act(
-            "read",
+            Operation::ReadFile,
             reply,
             |fs| fs.try_read(fh, offset, len).map(Ok),
             |fs| async move { fs.read(fh, offset, len).await },
@@ -397,7 +429,7 @@ impl fuser::Filesystem for Adapter {
         // One request is 1 MiB at most, and so is its length.
         let len = u32::try_from(data.len()).unwrap_or(u32::MAX);
         self.act(
-            "write",
+            Operation::WriteFile,
             reply,
             |fs| Some(fs.try_write(fh, offset, data, mapped)?.map(|()| len)),
             |fs| {
@@ -420,7 +452,7 @@ impl fuser::Filesystem for Adapter {
     ) {
         let fh = Fh(fh.0);
         self.act(
-            "flush",
+            Operation::FlushFile,
             reply,
             |fs| fs.try_flush(fh),
             |fs| async move { fs.flush(fh).await },
@@ -437,7 +469,7 @@ impl fuser::Filesystem for Adapter {
     ) {
         let fh = Fh(fh.0);
         self.act(
-            "fsync",
+            Operation::SyncFile,
             reply,
             |fs| fs.try_flush(fh),
             |fs| async move { fs.fsync(fh).await },
@@ -456,7 +488,7 @@ impl fuser::Filesystem for Adapter {
     ) {
         let fh = Fh(fh.0);
         self.act(
-            "release",
+            Operation::ReleaseFileHandle,
             reply,
             |fs| fs.try_release(fh).then_some(Ok(())),
             |fs| async move {
@@ -467,8 +499,8 @@ impl fuser::Filesystem for Adapter {
     }
 
     fn opendir(&self, _req: &Request, ino: INodeNo, _flags: fuser::OpenFlags, reply: ReplyOpen) {
-        self.guard("opendir", |fs| {
-            answer("opendir", reply, fs.opendir(Ino(ino.0)));
+        self.take(Operation::OpenDir, |fs, request| {
+            request.answer(reply, fs.opendir(Ino(ino.0)));
         });
     }
 
@@ -480,7 +512,7 @@ impl fuser::Filesystem for Adapter {
         offset: u64,
         reply: ReplyDirectory,
     ) {
-        self.fill("readdir", Fh(fh.0), offset, Plain(reply));
+        self.fill(Operation::ReadDir, Fh(fh.0), offset, Plain(reply));
     }
 
     fn readdirplus(
@@ -491,7 +523,7 @@ impl fuser::Filesystem for Adapter {
         offset: u64,
         reply: ReplyDirectoryPlus,
     ) {
-        self.fill("readdirplus", Fh(fh.0), offset, Plus(reply));
+        self.fill(Operation::ReadDirPlus, Fh(fh.0), offset, Plus(reply));
     }
 
     fn releasedir(
@@ -502,9 +534,9 @@ impl fuser::Filesystem for Adapter {
         _flags: fuser::OpenFlags,
         reply: ReplyEmpty,
     ) {
-        self.guard("releasedir", |fs| {
+        self.take(Operation::ReleaseDirHandle, |fs, request| {
             fs.releasedir(Fh(fh.0));
-            reply.ok();
+            request.fulfil(reply, ());
         });
     }
 
@@ -517,19 +549,11 @@ impl fuser::Filesystem for Adapter {
         reply: ReplyEmpty,
     ) {
         // Names are in the bucket when the calls that make them return.
-        reply.ok();
+        self.reply(Operation::SyncDir, reply, ());
     }
 
     fn statfs(&self, _req: &Request, _ino: INodeNo, reply: ReplyStatfs) {
-        let Statfs {
-            block_size,
-            blocks,
-            files,
-            name_max,
-        } = Statfs::BUCKET;
-        reply.statfs(
-            blocks, blocks, blocks, files, files, block_size, name_max, block_size,
-        );
+        self.reply(Operation::StatFS, reply, Statfs::BUCKET);
     }
 
     // ENOSYS to each of these is remembered by the kernel, which then does without or does it itself. To getxattr it
@@ -545,7 +569,7 @@ impl fuser::Filesystem for Adapter {
         _position: u32,
         reply: ReplyEmpty,
     ) {
-        reply.error(fuser::Errno::ENOSYS);
+        self.refuse(Operation::SetXattr, reply, Errno::ENOSYS);
     }
 
     fn getxattr(
@@ -556,19 +580,19 @@ impl fuser::Filesystem for Adapter {
         _size: u32,
         reply: ReplyXattr,
     ) {
-        reply.error(fuser::Errno::ENOSYS);
+        self.refuse(Operation::GetXattr, reply, Errno::ENOSYS);
     }
 
     fn listxattr(&self, _req: &Request, _ino: INodeNo, _size: u32, reply: ReplyXattr) {
-        reply.error(fuser::Errno::ENOSYS);
+        self.refuse(Operation::ListXattr, reply, Errno::ENOSYS);
     }
 
     fn removexattr(&self, _req: &Request, _ino: INodeNo, _name: &OsStr, reply: ReplyEmpty) {
-        reply.error(fuser::Errno::ENOSYS);
+        self.refuse(Operation::RemoveXattr, reply, Errno::ENOSYS);
     }
 
     fn access(&self, _req: &Request, _ino: INodeNo, _mask: AccessFlags, reply: ReplyEmpty) {
-        reply.error(fuser::Errno::ENOSYS);
+        self.refuse(Operation::Access, reply, Errno::ENOSYS);
     }
 
     fn lseek(
@@ -580,7 +604,7 @@ impl fuser::Filesystem for Adapter {
         _whence: i32,
         reply: ReplyLseek,
     ) {
-        reply.error(fuser::Errno::ENOSYS);
+        self.refuse(Operation::Seek, reply, Errno::ENOSYS);
     }
 
     fn copy_file_range(
@@ -596,7 +620,7 @@ impl fuser::Filesystem for Adapter {
         _flags: CopyFileRangeFlags,
         reply: ReplyWrite,
     ) {
-        reply.error(fuser::Errno::ENOSYS);
+        self.refuse(Operation::CopyFileRange, reply, Errno::ENOSYS);
     }
 
     fn fallocate(
@@ -610,6 +634,9 @@ impl fuser::Filesystem for Adapter {
         reply: ReplyEmpty,
     ) {
         // glibc then writes the zeros itself.
-        reply.error(fuser::Errno::EOPNOTSUPP);
+        self.refuse(Operation::Fallocate, reply, Errno::EOPNOTSUPP);
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -11,6 +11,7 @@ mod attr;
 mod config;
 mod create;
 mod dir;
+mod figures;
 mod lookup;
 mod open;
 mod read;
@@ -114,6 +115,7 @@ impl Fs {
             hidden: format!("{root_prefix}{}/{mount:016x}/", names::HIDDEN_DIR),
             parts: config.parts,
             deadline: config.deadline,
+            observer: config.observer.clone(),
         };
         Arc::new(Self {
             table: Mutex::new(Table::new(config.ttl, config.known_names)),

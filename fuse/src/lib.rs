@@ -15,6 +15,7 @@ pub mod handle;
 pub mod inode;
 pub mod metadata;
 pub mod names;
+pub mod observer;
 pub mod session;
 #[cfg(test)]
 mod slow_store;
@@ -23,4 +24,5 @@ mod version;
 pub use errno::{Error, Result};
 pub use fs::{Fs, FsConfig, Unsaved};
 pub use handle::writer::PartsConfig;
+pub use observer::{Answered, Figures, Observer, Operation};
 pub use session::{MountOptions, MountPoint, Mounted, Unmounter};

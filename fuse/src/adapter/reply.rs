@@ -1,59 +1,77 @@
 //! Results as replies.
 
 use std::ffi::OsStr;
-use std::sync::LazyLock;
 use std::time::Duration;
 
 use bytes::Bytes;
 use fuser::{
     FileAttr, FileHandle, FileType, FopenFlags, Generation, INodeNo, ReplyAttr, ReplyCreate,
-    ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyOpen, ReplyWrite,
+    ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyLseek, ReplyOpen,
+    ReplyStatfs, ReplyWrite, ReplyXattr,
 };
-use tracing::Level;
+use nix::errno::Errno;
 
-use super::repeats::Repeats;
-use crate::errno::{Error, Result};
-use crate::fs::{Attr, Entry, EntrySink, Fh, Kind, Opened};
+use crate::fs::{Attr, Entry, EntrySink, Fh, Kind, Opened, Statfs};
 use crate::inode::Ino;
 
+/// A reply that can tell of a failure.
+pub(super) trait Refuse: Send + 'static {
+    fn fail(self, errno: Errno);
+}
+
 /// A reply to a request whose result is a `T`.
-pub(super) trait Answer<T>: Send + 'static {
+pub(super) trait Answer<T>: Refuse {
     fn ok(self, value: T);
-    fn fail(self, errno: fuser::Errno);
+
+    /// Bytes of the file's content that go along, or went in.
+    fn content(_value: &T) -> u64 {
+        0
+    }
 }
 
-/// Answers, and logs a failure in its one line.
-pub(super) fn answer<T, R: Answer<T>>(op: &'static str, reply: R, result: Result<T>) {
-    match result {
-        Ok(value) => reply.ok(value),
-        Err(error) => {
-            log(op, &error);
-            reply.fail(fuser::Errno::from_i32(error.errno() as i32));
+macro_rules! refuses {
+    ($($reply:ty => |$to:ident| $from:expr;)*) => {$(
+        impl Refuse for $reply {
+            fn fail(self, errno: Errno) {
+                let $to = self;
+                $from.error(fuser::Errno::from_i32(errno as i32));
+            }
         }
+    )*};
+}
+
+refuses! {
+    ReplyEmpty => |to| to;
+    ReplyData => |to| to;
+    ReplyWrite => |to| to;
+    ReplyEntry => |to| to;
+    ReplyAttr => |to| to;
+    ReplyOpen => |to| to;
+    ReplyCreate => |to| to;
+    ReplyStatfs => |to| to;
+    ReplyXattr => |to| to;
+    ReplyLseek => |to| to;
+    Plain => |to| to.0;
+    Plus => |to| to.0;
+}
+
+impl Answer<Bytes> for ReplyData {
+    fn ok(self, bytes: Bytes) {
+        self.data(&bytes);
+    }
+
+    fn content(bytes: &Bytes) -> u64 {
+        bytes.len() as u64
     }
 }
 
-/// Failures that were logged of late, by request, errno and kind.
-static LOGGED: LazyLock<Repeats<(&'static str, i32, Option<gcsmount_gcs::Kind>)>> =
-    LazyLock::new(Repeats::default);
-
-/// A store that is down fails every request: of those that differ in their subject only, one in a while gets its line,
-/// with the count of those that got none.
-fn log(op: &'static str, error: &Error) {
-    let errno = error.errno();
-    let level = error.level();
-    if level > Level::WARN {
-        tracing::debug!(op, ?errno, %error, "operation failed");
-        return;
+impl Answer<u32> for ReplyWrite {
+    fn ok(self, written: u32) {
+        self.written(written);
     }
-    let Some(more) = LOGGED.admit((op, errno as i32, error.kind())) else {
-        return;
-    };
-    let and_more = (more > 0).then_some(more);
-    if level == Level::ERROR {
-        tracing::error!(op, ?errno, %error, and_more, "operation failed");
-    } else {
-        tracing::warn!(op, ?errno, %error, and_more, "operation failed");
+
+    fn content(written: &u32) -> u64 {
+        u64::from(*written)
     }
 }
 
@@ -64,18 +82,14 @@ macro_rules! answers {
                 let $to = self;
                 $ok;
             }
-
-            fn fail(self, errno: fuser::Errno) {
-                self.error(errno);
-            }
         }
     )*};
 }
 
 answers! {
     ReplyEmpty, () => |to, _done| to.ok();
-    ReplyData, Bytes => |to, bytes| to.data(&bytes);
-    ReplyWrite, u32 => |to, written| to.written(written);
+    Plain, () => |to, _done| to.0.ok();
+    Plus, () => |to, _done| to.0.ok();
     ReplyEntry, Entry => |to, entry| {
         to.entry(&entry.ttl, &file_attr(&entry.attr), Generation(entry.generation));
     };
@@ -91,6 +105,10 @@ answers! {
             FileHandle(opened.fh.0),
             flags(&opened),
         );
+    };
+    ReplyStatfs, Statfs => |to, statfs| {
+        let Statfs { block_size, blocks, files, name_max } = statfs;
+        to.statfs(blocks, blocks, blocks, files, files, block_size, name_max, block_size);
     };
 }
 
@@ -147,16 +165,6 @@ impl EntrySink for Plain {
     }
 }
 
-impl Answer<()> for Plain {
-    fn ok(self, (): ()) {
-        self.0.ok();
-    }
-
-    fn fail(self, errno: fuser::Errno) {
-        self.0.error(errno);
-    }
-}
-
 /// A reply of entries with attributes.
 pub(super) struct Plus(pub(super) ReplyDirectoryPlus);
 
@@ -202,13 +210,3 @@ const NO_ATTRIBUTES: FileAttr = FileAttr {
     blksize: 0,
     flags: 0,
 };
-
-impl Answer<()> for Plus {
-    fn ok(self, (): ()) {
-        self.0.ok();
-    }
-
-    fn fail(self, errno: fuser::Errno) {
-        self.0.error(errno);
-    }
-}

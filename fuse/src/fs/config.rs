@@ -1,9 +1,11 @@
 //! What the composition root decides about a file system.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::handle::writer::PartsConfig;
+use crate::observer::Observer;
 
 /// Settings of one file system. [`FsConfig::default`] is what a mount without flags has.
 #[derive(Debug, Clone)]
@@ -40,6 +42,8 @@ pub struct FsConfig {
     pub known_names: usize,
     /// Objects asked for in one page of a listing; 5,000 by default, the store's largest.
     pub list_page: u32,
+    /// Who counts what is done; nobody by default.
+    pub observer: Option<Arc<dyn Observer>>,
 }
 
 impl Default for FsConfig {
@@ -59,6 +63,7 @@ impl Default for FsConfig {
             deadline: Duration::from_secs(130),
             known_names: 65_536,
             list_page: 5_000,
+            observer: None,
         }
     }
 }

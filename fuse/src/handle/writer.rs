@@ -37,6 +37,7 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 
 use super::reader::{OpenObject, Reader, ReaderConfig};
 use crate::errno::{Error, Result};
+use crate::observer::Observer;
 
 use content::{Content, State};
 use parts::Parts;
@@ -57,7 +58,9 @@ pub struct Workshop {
     runtime: Handle,
     /// The largest content kept in memory, in bytes.
     buffer_limit: u64,
-    /// Streams that may still be opened.
+    /// The most streams at one time.
+    max_streams: usize,
+    /// Those that may still be opened.
     streams: Arc<Semaphore>,
     /// Staged files that may still be uploaded side by side. Not out of the streams' number: a stream lasts as long as
     /// the program that writes it likes.
@@ -75,6 +78,8 @@ pub struct Workshop {
     parts: Option<Parts>,
     /// The longest that one small call of the store may take.
     deadline: Duration,
+    /// Hears of what is replaced.
+    observer: Option<Arc<dyn Observer>>,
 }
 
 /// What a [`Workshop`] needs to know.
@@ -94,6 +99,8 @@ pub struct WorkshopConfig {
     pub parts: Option<PartsConfig>,
     /// As [`crate::FsConfig::deadline`].
     pub deadline: Duration,
+    /// As [`crate::FsConfig::observer`].
+    pub observer: Option<Arc<dyn Observer>>,
 }
 
 impl Workshop {
@@ -110,6 +117,7 @@ impl Workshop {
             cache,
             runtime,
             buffer_limit: config.buffer_limit as u64,
+            max_streams: config.max_streams,
             streams: Arc::new(Semaphore::new(config.max_streams)),
             puts: Semaphore::new(config.max_streams.max(1)),
             sending: AtomicUsize::new(0),
@@ -119,6 +127,7 @@ impl Workshop {
             next_hidden: AtomicU64::new(0),
             parts: config.parts.map(Parts::new),
             deadline: config.deadline,
+            observer: config.observer,
         })
     }
 
@@ -143,6 +152,13 @@ impl Workshop {
     #[must_use]
     pub fn staged_bytes(&self) -> u64 {
         self.staging.used()
+    }
+
+    /// Files that stream to the store now.
+    #[must_use]
+    pub fn open_streams(&self) -> usize {
+        self.max_streams
+            .saturating_sub(self.streams.available_permits())
     }
 
     /// Memory for what a program writes, for as long as it likes. It is given only where one staged file can still be

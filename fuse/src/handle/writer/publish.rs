@@ -76,6 +76,9 @@ impl State {
         }
         match self.put(workshop, name).await {
             Ok(object) => {
+                if let (Some(observer), Some(base)) = (&workshop.observer, &self.base) {
+                    observer.superseded(base.size);
+                }
                 self.published(Arc::new(object));
                 self.slim();
                 Ok(self.base.clone())

@@ -1,0 +1,102 @@
+//! A request from its arrival to its answer.
+
+use std::sync::{Arc, LazyLock};
+use std::time::Instant;
+
+use nix::errno::Errno;
+use tracing::Level;
+
+use super::repeats::Repeats;
+use super::reply::{Answer, Refuse};
+use crate::errno::{Error, Result};
+use crate::fs::Fs;
+use crate::observer::{Answered, Observer, Operation};
+
+/// A request that has no answer yet. Dropped without one, it counts as the EIO that its reply then gives by itself.
+#[derive(Debug)]
+pub(super) struct Pending {
+    operation: Operation,
+    /// When it came, and who is to hear of its end.
+    watched: Option<(Instant, Arc<dyn Observer>)>,
+}
+
+impl Pending {
+    pub(super) fn begin(fs: &Fs, operation: Operation) -> Self {
+        let observer = fs.config().observer.clone();
+        Self {
+            operation,
+            watched: observer.map(|observer| (Instant::now(), observer)),
+        }
+    }
+
+    pub(super) fn operation(&self) -> Operation {
+        self.operation
+    }
+
+    /// Answers, and logs a failure in its one line.
+    pub(super) fn answer<T, R: Answer<T>>(self, reply: R, result: Result<T>) {
+        match result {
+            Ok(value) => self.fulfil(reply, value),
+            Err(error) => {
+                log(self.operation, &error);
+                self.refuse(reply, error.errno());
+            }
+        }
+    }
+
+    pub(super) fn fulfil<T, R: Answer<T>>(mut self, reply: R, value: T) {
+        let bytes = match self.operation {
+            Operation::ReadFile | Operation::WriteFile => R::content(&value),
+            _ => 0,
+        };
+        self.end(None, bytes);
+        reply.ok(value);
+    }
+
+    /// Answers with a failure that is no event.
+    pub(super) fn refuse<R: Refuse>(mut self, reply: R, errno: Errno) {
+        self.end(Some(errno), 0);
+        reply.fail(errno);
+    }
+
+    fn end(&mut self, errno: Option<Errno>, bytes: u64) {
+        if let Some((begun, observer)) = self.watched.take() {
+            observer.answered(&Answered {
+                operation: self.operation,
+                errno,
+                took: begun.elapsed(),
+                bytes,
+            });
+        }
+    }
+}
+
+impl Drop for Pending {
+    fn drop(&mut self) {
+        self.end(Some(Errno::EIO), 0);
+    }
+}
+
+/// Failures that were logged of late, by request, errno and kind.
+static LOGGED: LazyLock<Repeats<(Operation, i32, Option<gcsmount_gcs::Kind>)>> =
+    LazyLock::new(Repeats::default);
+
+/// A store that is down fails every request: of those that differ in their subject only, one in a while gets its line,
+/// with the count of those that got none.
+fn log(operation: Operation, error: &Error) {
+    let (op, errno) = (operation.name(), error.errno());
+    let level = error.level();
+    if level > Level::WARN {
+        tracing::debug!(op, ?errno, %error, "operation failed");
+        return;
+    }
+    let Some(more) = LOGGED.admit((operation, errno as i32, error.kind())) else {
+        return;
+    };
+    let and_more = (more > 0).then_some(more);
+    if level == Level::ERROR {
+        tracing::error!(op, ?errno, %error, and_more, "operation failed");
+    } else {
+        tracing::warn!(op, ?errno, %error, and_more, "operation failed");
+    }
+}
