@@ -13,6 +13,8 @@ use clap::{Arg, ArgAction, ArgMatches, Command};
 
 use crate::exit::{Exit, Failure};
 use crate::gcsfuse::{self, Meaning};
+use gcsmount_gcs::client::json::Rate;
+
 use crate::params::{self, Kind, Param, Role, Value};
 
 /// What the user asked for.
@@ -616,6 +618,15 @@ impl Settings {
             Value::Number(number) => Some(*number),
             _ => None,
         })
+    }
+
+    /// A [`Kind::Rate`]; `None`: no limit.
+    #[must_use]
+    pub fn rate(&self, flag: &str) -> Option<Rate> {
+        match self.first(flag) {
+            Some(Value::Rate(rate)) => *rate,
+            _ => None,
+        }
     }
 
     /// A path argument, made absolute.

@@ -5,11 +5,13 @@ use std::time::Duration;
 
 use gcsmount_auth::boundary::Access;
 use gcsmount_gcs::BucketName;
+use gcsmount_gcs::client::json::{Protocol, Rate};
 
 use crate::cli::Settings;
 use crate::exit::{Exit, Failure};
 use crate::identity::{self, Identity, Place, Source};
 use crate::limits::{self, Reach};
+use crate::params::FOR_EVER;
 
 /// One mount.
 #[derive(Debug)]
@@ -26,6 +28,8 @@ pub struct MountConfig {
     pub remarks: Vec<String>,
     /// Whether the token service is Google's although the store is not, and nobody has said so.
     pub lonely_endpoint: bool,
+    /// How it is talked to.
+    pub transport: Transport,
     /// Who pays where the requester pays.
     pub billing_project: Option<String>,
     /// How long to go on when the service is out of reach at the start.
@@ -44,6 +48,8 @@ pub struct MountConfig {
     pub dir_mode: u16,
     /// How long metadata is believed.
     pub ttl: Duration,
+    /// Whether large files go up in parts.
+    pub parallel_uploads: bool,
     /// Where writes are staged.
     pub temp_dir: PathBuf,
     /// Bytes of memory for file data.
@@ -58,6 +64,49 @@ pub struct MountConfig {
     pub log_severity: String,
     /// Where to log.
     pub log_file: Option<PathBuf>,
+}
+
+/// In less time a call that is repeated once cannot succeed.
+const SHORTEST_OPERATION: Duration = Duration::from_secs(1);
+/// Whoever waits for longer takes the mount for dead.
+const LONGEST_OPERATION: Duration = Duration::from_hours(1);
+
+/// How the service is talked to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Transport {
+    /// What is spoken on a connection.
+    pub protocol: Protocol,
+    /// Bytes of bodies a second.
+    pub byte_rate: Option<Rate>,
+    /// Requests a second.
+    pub request_rate: Option<Rate>,
+    /// How long one call may take with all its repetitions, while no bytes move.
+    pub operation: Duration,
+    /// How long an answer may take to begin before a second request is sent; `None`: as long as it likes.
+    pub hedge_after: Option<Duration>,
+}
+
+impl Transport {
+    fn read(settings: &Settings) -> Result<Self, Failure> {
+        let operation = settings.duration("operation-timeout");
+        if !(SHORTEST_OPERATION..=LONGEST_OPERATION).contains(&operation) {
+            let sentence = format!(
+                "--operation-timeout: expected from {SHORTEST_OPERATION:?} to {LONGEST_OPERATION:?}, got {operation:?}"
+            );
+            return Err(Failure::new(Exit::Usage, sentence));
+        }
+        Ok(Self {
+            operation,
+            protocol: match settings.text("client-protocol") {
+                Some("http2") => Protocol::Http2,
+                _ => Protocol::Http1,
+            },
+            byte_rate: settings.rate("limit-bytes-per-sec"),
+            request_rate: settings.rate("limit-ops-per-sec"),
+            hedge_after: Some(settings.duration("hedge-reads-after"))
+                .filter(|after| !after.is_zero() && *after < FOR_EVER),
+        })
+    }
 }
 
 impl MountConfig {
@@ -139,8 +188,9 @@ impl MountConfig {
             dir,
             identity,
             endpoint,
-            remarks: settings.warnings.clone(),
+            remarks: remarks(settings),
             lonely_endpoint,
+            transport: Transport::read(settings)?,
             billing_project: settings.text("billing-project").map(Into::into),
             retry: settings.duration("mount-retry-timeout"),
             only_dir: settings.text("only-dir").map(Into::into),
@@ -150,6 +200,7 @@ impl MountConfig {
             file_mode: mode("file-mode", 0o644),
             dir_mode: mode("dir-mode", 0o755),
             ttl: settings.duration("metadata-cache-ttl"),
+            parallel_uploads: settings.switch("parallel-uploads"),
             temp_dir: settings
                 .path("temp-dir")
                 .unwrap_or(Path::new("/tmp"))
@@ -214,6 +265,16 @@ impl MountConfig {
         }
         failure
     }
+}
+
+/// What was accepted and does nothing.
+fn remarks(settings: &Settings) -> Vec<String> {
+    let mut remarks = settings.warnings.clone();
+    if settings.text("client-protocol") == Some("grpc") {
+        remarks
+            .push("--client-protocol grpc: gcsmount does not speak it yet, and uses http1".into());
+    }
+    remarks
 }
 
 /// The longest directory that `prefix` begins with.
@@ -285,6 +346,46 @@ mod tests {
             let failure = config(line).unwrap_err();
             assert_eq!(failure.exit, Exit::Usage);
             assert!(failure.sentence.contains(part), "{line}: {failure}");
+        }
+    }
+
+    #[test]
+    fn the_way_to_the_service_is_what_was_said() {
+        let usual = config("mount my-bucket /m --key-file /k").unwrap();
+        assert_eq!(
+            usual.transport,
+            Transport {
+                protocol: Protocol::Http1,
+                operation: Duration::from_secs(120),
+                byte_rate: None,
+                request_rate: None,
+                hedge_after: None,
+            }
+        );
+        assert!(usual.parallel_uploads);
+        let flags = "--client-protocol http2 --limit-bytes-per-sec 1e6 -o limit_ops_per_sec=2.5 \
+                     --hedge-reads-after 300ms --operation-timeout 10s --parallel-uploads=false";
+        let chosen = config(&format!("mount my-bucket /m --key-file /k {flags}")).unwrap();
+        assert_eq!(
+            chosen.transport,
+            Transport {
+                protocol: Protocol::Http2,
+                operation: Duration::from_secs(10),
+                byte_rate: Rate::per_second(1e6),
+                request_rate: Rate::per_second(2.5),
+                hedge_after: Some(Duration::from_millis(300)),
+            }
+        );
+        assert!(!chosen.parallel_uploads);
+        let grpc = config("mount my-bucket /m --key-file /k --client-protocol=grpc").unwrap();
+        assert!(grpc.warnings().any(|line| line.contains("uses http1")));
+        for bad in ["500ms", "-1", "2h"] {
+            let line = format!("mount my-bucket /m --key-file /k --operation-timeout={bad}");
+            let failure = config(&line).unwrap_err();
+            assert!(
+                failure.sentence.contains("--operation-timeout"),
+                "{failure}"
+            );
         }
     }
 

@@ -399,7 +399,7 @@ const OPTIONS: &[(&str, Option<&str>, Meaning)] = &[
     (
         "client-protocol",
         Some("gcs-connection:client-protocol"),
-        NoEffect,
+        Flag("client-protocol"),
     ),
     (
         "grpc-path-strategy",
@@ -444,12 +444,12 @@ const OPTIONS: &[(&str, Option<&str>, Meaning)] = &[
     (
         "limit-bytes-per-sec",
         Some("gcs-connection:limit-bytes-per-sec"),
-        NoEffect,
+        Flag("limit-bytes-per-sec"),
     ),
     (
         "limit-ops-per-sec",
         Some("gcs-connection:limit-ops-per-sec"),
-        NoEffect,
+        Flag("limit-ops-per-sec"),
     ),
     (
         "experimental-local-socket-address",

@@ -7,6 +7,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use gcsmount_gcs::client::json::Rate;
+
 /// What the text of a setting must look like, and what it becomes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
@@ -28,6 +30,8 @@ pub enum Kind {
     Id,
     /// A size in MiB.
     Mebibytes,
+    /// So many a second; `-1` is no limit.
+    Rate,
     /// `IP:PORT`.
     Address,
     /// One of the words.
@@ -47,6 +51,8 @@ pub enum Value {
     Duration(Duration),
     /// Of a [`Kind::Mode`], [`Kind::Id`] or [`Kind::Mebibytes`].
     Number(i64),
+    /// Of a [`Kind::Rate`]; `None`: no limit.
+    Rate(Option<Rate>),
 }
 
 impl Kind {
@@ -92,6 +98,13 @@ impl Kind {
                 Ok(size @ 16..=1_048_576) => Ok(Value::Number(size)),
                 _ => Err("a whole number of MiB from 16 to 1048576".into()),
             },
+            Self::Rate if matches!(text.parse::<f64>(), Ok(rate) if rate < 0.0) => {
+                Ok(Value::Rate(None))
+            }
+            Self::Rate => match text.parse().ok().and_then(Rate::per_second) {
+                Some(rate) => Ok(Value::Rate(Some(rate))),
+                None => Err("a number above zero, or -1 for no limit".into()),
+            },
             Self::Address => text
                 .parse::<std::net::SocketAddr>()
                 .map(|_| Value::Text(text.into()))
@@ -115,16 +128,20 @@ impl Kind {
             Self::Mode => "OCTAL",
             Self::Id => "ID",
             Self::Mebibytes => "MIB",
+            Self::Rate => "N",
             Self::Address => "ADDR:PORT",
             Self::Word(_) => "WORD",
         }
     }
 }
 
+/// What `-1` is as a duration.
+pub const FOR_EVER: Duration = Duration::from_secs(u32::MAX as u64);
+
 /// A duration written as Go writes it, since that is what gcsfuse's users have in their files; `None` where it is not one.
 fn parse_duration(text: &str) -> Option<Duration> {
     if text == "-1" {
-        return Some(Duration::from_secs(u32::MAX.into()));
+        return Some(FOR_EVER);
     }
     if let Ok(seconds) = text.parse::<u32>() {
         return Some(Duration::from_secs(seconds.into()));
@@ -419,6 +436,61 @@ pub const PARAMS: &[Param] = &[
         ..ROW
     },
     Param {
+        flag: "client-protocol",
+        kind: Kind::Word(&["http1", "http2", "grpc"]),
+        default: Some("http1"),
+        group: Group::Connection,
+        rare: true,
+        help: "What is spoken with the service; grpc is taken for http1",
+        roles: SERVING,
+        volume: true,
+        ..ROW
+    },
+    Param {
+        flag: "limit-bytes-per-sec",
+        kind: Kind::Rate,
+        default: Some("-1"),
+        group: Group::Connection,
+        rare: true,
+        help: "The most bytes of files moved in a second, both ways; -1: no limit",
+        roles: SERVING,
+        volume: true,
+        ..ROW
+    },
+    Param {
+        flag: "limit-ops-per-sec",
+        kind: Kind::Rate,
+        default: Some("-1"),
+        group: Group::Connection,
+        rare: true,
+        help: "The most requests in a second; -1: no limit",
+        roles: SERVING,
+        volume: true,
+        ..ROW
+    },
+    Param {
+        flag: "operation-timeout",
+        kind: Kind::Duration,
+        default: Some("120s"),
+        group: Group::Connection,
+        rare: true,
+        help: "How long one call may take with all its repetitions",
+        roles: SERVING,
+        volume: true,
+        ..ROW
+    },
+    Param {
+        flag: "hedge-reads-after",
+        kind: Kind::Duration,
+        default: Some("-1"),
+        group: Group::Connection,
+        rare: true,
+        help: "Ask a second time for what has not begun by then; -1: never",
+        roles: SERVING,
+        volume: true,
+        ..ROW
+    },
+    Param {
         flag: "mount-retry-timeout",
         kind: Kind::Duration,
         default: Some("60s"),
@@ -483,6 +555,17 @@ pub const PARAMS: &[Param] = &[
         default: Some("60s"),
         group: Group::Files,
         help: "How long names and sizes are believed",
+        roles: SERVING,
+        volume: true,
+        ..ROW
+    },
+    Param {
+        flag: "parallel-uploads",
+        kind: Kind::Switch,
+        default: Some("true"),
+        group: Group::Files,
+        rare: true,
+        help: "Upload large files in parts side by side, where the bucket allows it",
         roles: SERVING,
         volume: true,
         ..ROW
@@ -754,6 +837,10 @@ mod tests {
             (Kind::Id, "-2", None),
             (Kind::Id, "4294967295", None),
             (Kind::Mebibytes, "15", None),
+            (Kind::Rate, "-1", Some(Value::Rate(None))),
+            (Kind::Rate, "1.5", Some(Value::Rate(Rate::per_second(1.5)))),
+            (Kind::Rate, "0", None),
+            (Kind::Rate, "fast", None),
             (Kind::Mebibytes, "128", n(128)),
             (
                 Kind::Url,

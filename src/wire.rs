@@ -23,10 +23,13 @@ use google_cloud_auth::credentials::Credentials;
 use google_cloud_auth::errors::CredentialsError;
 use tokio::runtime::Handle;
 
-use crate::config::MountConfig;
+use crate::config::{MountConfig, Transport};
 use crate::exit::{Exit, Failure};
 use crate::explain::{self, Explanation};
 use crate::identity::{Identity, Reason, Source};
+
+/// By how much the file system waits longer than the store's client for the same call.
+const SLACK: Duration = Duration::from_secs(10);
 
 /// The longest that one attempt to reach a service may take before the mount stands.
 pub const ATTEMPT: Duration = Duration::from_secs(8);
@@ -185,7 +188,7 @@ fn own_error(error: &CredentialsError) -> gcsmount_auth::Error {
 pub struct Shared {
     /// The memory for file data.
     budget: Budget,
-    /// The connections.
+    /// The connections of all that have no limits of their own.
     http: json::Http,
     /// The brokers: who has an identity that is known shares its tokens.
     identities: Identities,
@@ -204,6 +207,20 @@ impl Shared {
             budget: Budget::new(memory),
             http: json::Http::new(&json::Pool::default()),
             identities: Identities::new(IDENTITIES),
+        }
+    }
+
+    /// The connections to use: limits count for one mount, and so does a protocol of its own.
+    fn http(&self, transport: &Transport) -> json::Http {
+        let pool = json::Pool {
+            protocol: transport.protocol,
+            byte_rate: transport.byte_rate,
+            request_rate: transport.request_rate,
+            ..json::Pool::default()
+        };
+        match pool == json::Pool::default() {
+            true => self.http.clone(),
+            false => json::Http::new(&pool),
         }
     }
 
@@ -313,18 +330,24 @@ pub fn stores(config: &MountConfig, access: &Access, shared: &Shared) -> Result<
         .endpoint
         .parse()
         .map_err(|error: json::InvalidEndpoint| usage(&error))?;
-    let patient = json::Config {
+    let mut patient = json::Config {
         endpoint,
         credentials: access.credentials.clone(),
         billing_project: config.billing_project.clone(),
         upload_chunk: upload_chunk(config.memory),
+        hedge: config.transport.hedge_after.map(|after| json::Hedge {
+            after,
+            ..json::Hedge::default()
+        }),
         ..json::Config::default()
     };
+    let http = shared.http(&config.transport);
+    patient.timeouts = timeouts(config.transport.operation);
     let mut hasty = patient.clone();
     hasty.retry.attempts = 1;
     hasty.timeouts.operation = ATTEMPT;
     let store = |settings| -> Result<Arc<dyn Store>, Failure> {
-        let store = json::JsonStore::new(&shared.http, config.bucket.clone(), settings)
+        let store = json::JsonStore::new(&http, config.bucket.clone(), settings)
             .map_err(|error| usage(&error))?;
         Ok(Arc::new(store))
     };
@@ -332,6 +355,19 @@ pub fn stores(config: &MountConfig, access: &Access, shared: &Shared) -> Result<
         probe: store(hasty)?,
         store: store(patient)?,
     })
+}
+
+/// The client's deadlines where a call may take `operation`: enough of it is left to ask once more after one that had no
+/// answer.
+fn timeouts(operation: Duration) -> json::Timeouts {
+    let usual = json::Timeouts::default();
+    json::Timeouts {
+        first_byte: usual.first_byte.min(operation / 3),
+        idle: usual.idle.min(operation / 3),
+        silent: usual.silent.min(operation),
+        token: usual.token.min(operation),
+        operation,
+    }
 }
 
 /// Bytes that an upload sends as one request: a share of the memory, so that several uploads fit in it. Below 1 MiB the
@@ -358,6 +394,9 @@ pub fn file_system(
         ttl: config.ttl,
         only_dir: config.only_dir.clone(),
         temp_dir: config.temp_dir.clone(),
+        // The store's own deadline comes first, with its better error, and what became of a lost answer is looked for.
+        deadline: config.transport.operation + SLACK,
+        parts: defaults.parts.filter(|_| config.parallel_uploads),
         ..defaults
     };
     Fs::new(fs_config, store, cache, runtime)

@@ -15,3 +15,4 @@ mod pod;
 mod recovery;
 mod reports;
 mod token;
+mod transport;
