@@ -1,6 +1,8 @@
-//! How fast the emulator serves, client and server together on two threads: bytes of large objects, and stats.
+//! How fast the emulator serves, on two threads of its own: bytes of large objects, and stats.
 //!
-//! The client does as little as can be: it writes the same request again, and counts the bytes of the answer.
+//! The client is one thread that does as little as can be, and is still on the same two cores: it writes the same request
+//! again, and counts the bytes of the answer. What the server alone costs is told by its threads' own CPU time, which other
+//! work on the machine does not change much.
 
 #![expect(clippy::unwrap_used, reason = "a bench that lacks what it needs fails")]
 
@@ -20,6 +22,12 @@ const LARGE: usize = 64 << 20;
 const READERS: u64 = 4;
 const STATS: u64 = 16;
 
+/// Stats that the CPU time is told of.
+const SAMPLE: u64 = 40_000;
+
+/// The name of the server's threads, by which their CPU time is found.
+const SERVER: &str = "emulator";
+
 fn served(runtime: &Runtime) -> Emulator {
     let config = Config {
         auth: Auth::Off,
@@ -33,6 +41,20 @@ fn served(runtime: &Runtime) -> Emulator {
         .unwrap();
     admin.put_object("bench", "small", "x".into()).unwrap();
     emulator
+}
+
+/// CPU time that threads of this name have had (`/proc/PID/task/TID/schedstat`, in nanoseconds).
+fn cpu_time(name: &str) -> Duration {
+    let mut sum = Duration::ZERO;
+    for task in std::fs::read_dir("/proc/self/task").unwrap() {
+        let task = task.unwrap().path();
+        if std::fs::read_to_string(task.join("comm")).unwrap().trim() == name {
+            let stat = std::fs::read_to_string(task.join("schedstat")).unwrap();
+            let spent = stat.split_whitespace().next().unwrap();
+            sum += Duration::from_nanos(spent.parse().unwrap());
+        }
+    }
+    sum
 }
 
 /// One connection that asks for the same thing again and again.
@@ -49,7 +71,7 @@ impl Asker {
         Self {
             stream,
             request,
-            buffer: vec![0; 1 << 20],
+            buffer: vec![0; 1 << 18],
         }
     }
 
@@ -111,37 +133,43 @@ async fn time(addr: SocketAddr, request: &'static str, askers: u64, times: u64) 
     start.elapsed()
 }
 
+const LARGE_REQUEST: &str =
+    "GET /storage/v1/b/bench/o/large?alt=media HTTP/1.1\r\nhost: localhost\r\n\r\n";
+const STAT_REQUEST: &str = "GET /storage/v1/b/bench/o/small HTTP/1.1\r\nhost: localhost\r\n\r\n";
+
 fn serve(c: &mut Criterion) {
-    let runtime = Builder::new_multi_thread()
-        .worker_threads(2)
-        .enable_all()
-        .build()
-        .unwrap();
-    let emulator = served(&runtime);
+    let mut server = Builder::new_multi_thread();
+    server.worker_threads(2).thread_name(SERVER).enable_all();
+    let server = server.build().unwrap();
+    let client = Builder::new_current_thread().enable_all().build().unwrap();
+    let emulator = served(&server);
     let addr = emulator.local_addrs()[0];
     let mut group = c.benchmark_group("serve");
     group.sample_size(10);
     for (name, request, askers, throughput) in [
         (
             "reads",
-            "GET /storage/v1/b/bench/o/large?alt=media HTTP/1.1\r\nhost: localhost\r\n\r\n",
+            LARGE_REQUEST,
             READERS,
             Throughput::Bytes(READERS * LARGE as u64),
         ),
-        (
-            "stats",
-            "GET /storage/v1/b/bench/o/small HTTP/1.1\r\nhost: localhost\r\n\r\n",
-            STATS,
-            Throughput::Elements(STATS),
-        ),
+        ("stats", STAT_REQUEST, STATS, Throughput::Elements(STATS)),
     ] {
         group.throughput(throughput);
         group.bench_function(name, |bencher| {
-            bencher.iter_custom(|times| runtime.block_on(time(addr, request, askers, times)));
+            bencher.iter_custom(|times| client.block_on(time(addr, request, askers, times)));
         });
     }
     group.finish();
-    runtime.block_on(emulator.shutdown());
+    let before = (cpu_time(SERVER), Instant::now());
+    client.block_on(time(addr, STAT_REQUEST, STATS, SAMPLE / STATS));
+    let (spent, passed) = (cpu_time(SERVER) - before.0, before.1.elapsed());
+    println!(
+        "{SAMPLE} stats: {:.1} us of the server's CPU time each, {:.1} us of time",
+        spent.as_secs_f64() * 1e6 / SAMPLE as f64,
+        passed.as_secs_f64() * 1e6 / SAMPLE as f64,
+    );
+    server.block_on(emulator.shutdown());
 }
 
 criterion_group!(benches, serve);

@@ -26,6 +26,9 @@ use crate::store::Replacing;
 /// A reply, or why there is none.
 pub(crate) type Outcome = Result<Response<ReplyBody>, Failure>;
 
+/// What the resource of an object takes as JSON, which is what most answers are.
+const RESOURCE: usize = 1024;
+
 /// A request whose caller is known.
 pub(crate) struct Call {
     pub(crate) state: Arc<State>,
@@ -204,16 +207,17 @@ impl Call {
 
     /// A JSON resource, cut down to `fields` where that is asked.
     pub(crate) fn print(&self, resource: &impl Serialize) -> Result<Bytes, ApiError> {
+        let mut text = Vec::with_capacity(RESOURCE);
         let printed = match self.query.filled("fields") {
-            None => serde_json::to_vec(resource),
+            None => serde_json::to_writer(&mut text, resource),
             Some(fields) => {
                 let mask = Mask::parse(fields)?;
                 serde_json::to_value(resource)
-                    .and_then(|value| serde_json::to_vec(&mask.apply(value)))
+                    .and_then(|value| serde_json::to_writer(&mut text, &mask.apply(value)))
             }
         };
-        let printed = printed.expect("resources have string keys and no fallible serializer");
-        Ok(printed.into())
+        printed.expect("resources have string keys and no fallible serializer");
+        Ok(text.into())
     }
 
     /// The reply with a JSON resource.

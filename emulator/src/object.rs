@@ -221,12 +221,26 @@ fn optional_text(key: &str, value: &Value) -> Result<Option<String>, ApiError> {
     }
 }
 
-/// Seconds and milliseconds in UTC, as the JSON API prints times.
+/// Seconds and milliseconds in UTC, as the JSON API prints times. Digit by digit: a page of a list has thousands of them.
 pub(crate) fn rfc3339(at: Timestamp) -> String {
-    const MILLIS: &[time::format_description::BorrowedFormatItem<'_>] = time::macros::format_description!(
-        "[year]-[month]-[day]T[hour]:[minute]:[second].[subsecond digits:3]Z"
-    );
-    format_date(at, MILLIS)
+    let date = crate::clock::calendar(at);
+    let mut text = String::with_capacity("1994-11-06T08:49:37.045Z".len());
+    for (width, number, behind) in [
+        (4, date.year().unsigned_abs(), '-'),
+        (2, u32::from(u8::from(date.month())), '-'),
+        (2, u32::from(date.day()), 'T'),
+        (2, u32::from(date.hour()), ':'),
+        (2, u32::from(date.minute()), ':'),
+        (2, u32::from(date.second()), '.'),
+        (3, u32::from(date.millisecond()), 'Z'),
+    ] {
+        let digits = (0..width).rev();
+        let digits =
+            digits.filter_map(|place| char::from_digit(number / 10_u32.pow(place) % 10, 10));
+        text.extend(digits);
+        text.push(behind);
+    }
+    text
 }
 
 /// Whole seconds in UTC, as Google's newer APIs print times.
