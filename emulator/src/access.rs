@@ -14,6 +14,7 @@ use crate::journal::{Batch, Change, Journal, Mirror};
 use crate::name::BucketName;
 use crate::principal::Principal;
 use crate::role::{Permission, Resource, Role};
+use crate::scope::Scopes;
 
 /// Tokens kept at most; the ones nearest to their end go first.
 const MAX_TOKENS: usize = 100_000;
@@ -22,14 +23,17 @@ const MAX_TOKENS: usize = 100_000;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Bearer {
     pub(crate) principal: Principal,
+    pub(crate) scopes: Scopes,
     /// A credential access boundary; absent for all that the principal may do.
     pub(crate) boundary: Option<Arc<Boundary>>,
 }
 
+/// With every scope, and no boundary.
 impl From<Principal> for Bearer {
     fn from(principal: Principal) -> Self {
         Self {
             principal,
+            scopes: Scopes::ALL,
             boundary: None,
         }
     }
@@ -157,7 +161,7 @@ impl Access {
     pub(crate) fn caller(
         &self,
         headers: &HeaderMap,
-        believed: impl FnOnce(&str) -> Option<Principal>,
+        believed: impl FnOnce(&str) -> Option<Bearer>,
     ) -> Result<Caller, ApiError> {
         if !self.enforced {
             return Ok(Caller::Unchecked);
@@ -168,7 +172,7 @@ impl Access {
         let token = bearer_token(headers).ok_or_else(ApiError::bad_credentials)?;
         let bearer = match self.issued(token) {
             Some((bearer, _)) => Some(bearer),
-            None => believed(token).map(Bearer::from),
+            None => believed(token),
         };
         bearer
             .map(Caller::Known)

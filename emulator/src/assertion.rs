@@ -10,6 +10,7 @@ use serde::Deserialize;
 use crate::accounts::Accounts;
 use crate::clock::Timestamp;
 use crate::object::rfc3339_seconds;
+use crate::scope::Scopes;
 
 /// The longest life of a statement.
 const LONGEST: u64 = 3600;
@@ -24,15 +25,6 @@ const MAX_LENGTH: usize = 16 << 10;
 const STORAGE: [&str; 2] = [
     "https://storage.googleapis.com/",
     "https://storage.googleapis.com",
-];
-
-/// Scopes that open the storage API.
-const STORAGE_SCOPES: [&str; 5] = [
-    "https://www.googleapis.com/auth/cloud-platform",
-    "https://www.googleapis.com/auth/cloud-platform.read-only",
-    "https://www.googleapis.com/auth/devstorage.full_control",
-    "https://www.googleapis.com/auth/devstorage.read_write",
-    "https://www.googleapis.com/auth/devstorage.read_only",
 ];
 
 /// Why a statement was not believed, as Google's token endpoint puts it.
@@ -121,23 +113,19 @@ impl Statement {
         Ok(())
     }
 
-    /// Whether it is a token for the storage API that a caller reaches as `host`: about the account itself, and with
-    /// the API as its audience or a scope of it.
-    pub(crate) fn opens_storage(&self, host: &str) -> bool {
+    /// The scopes of the token that it is to the storage API, which a caller reaches as `host`. It is one if it is about
+    /// the account itself, and has the API as its audience or a scope of it.
+    pub(crate) fn storage_scopes(&self, host: &str) -> Option<Scopes> {
         let is_audience = |aud: &str| {
             let own = aud.trim_end_matches('/').split_once("://");
             STORAGE.contains(&aud) || own.is_some_and(|(_, named)| named == host)
         };
         let is_own = self.sub.as_deref() == Some(&*self.iss);
-        let meant = match &self.aud {
-            Some(aud) => is_audience(aud),
-            None => self
-                .scope
-                .iter()
-                .flat_map(|scopes| scopes.split_ascii_whitespace())
-                .any(|scope| STORAGE_SCOPES.contains(&scope)),
+        let scopes = match &self.aud {
+            Some(aud) => is_audience(aud).then_some(Scopes::ALL)?,
+            None => Scopes::of(self.scope.as_deref()),
         };
-        is_own && meant
+        (is_own && scopes.open_storage()).then_some(scopes)
     }
 }
 
@@ -226,7 +214,8 @@ mod tests {
                 scope: scope.map(str::to_owned),
                 ..Statement::default()
             };
-            assert_eq!(statement.opens_storage("h:1"), opens, "{statement:?}");
+            let scopes = statement.storage_scopes("h:1");
+            assert_eq!(scopes.is_some(), opens, "{statement:?}");
         }
     }
 

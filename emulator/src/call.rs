@@ -48,6 +48,9 @@ impl Call {
         parts: Parts,
     ) -> Result<Self, ApiError> {
         let caller = state.caller(&parts.headers)?;
+        if let Caller::Known(bearer) = &caller {
+            bearer.scopes.permit(route.operation)?;
+        }
         let named = parts
             .headers
             .get(header::HOST)

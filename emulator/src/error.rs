@@ -24,6 +24,8 @@ pub(crate) enum Kind {
     Anonymous,
     BadCredentials,
     Forbidden,
+    /// The token lacks a scope that the method takes.
+    ScopeInsufficient,
     ObjectUnderActiveHold,
     RetentionPolicyNotMet,
     BucketNotFound,
@@ -56,9 +58,10 @@ impl Kind {
             | Self::Unparsable
             | Self::UserProjectMissing => StatusCode::BAD_REQUEST,
             Self::Anonymous | Self::BadCredentials => StatusCode::UNAUTHORIZED,
-            Self::Forbidden | Self::ObjectUnderActiveHold | Self::RetentionPolicyNotMet => {
-                StatusCode::FORBIDDEN
-            }
+            Self::Forbidden
+            | Self::ScopeInsufficient
+            | Self::ObjectUnderActiveHold
+            | Self::RetentionPolicyNotMet => StatusCode::FORBIDDEN,
             Self::BucketNotFound | Self::ObjectNotFound | Self::NothingHere => {
                 StatusCode::NOT_FOUND
             }
@@ -83,7 +86,7 @@ impl Kind {
             Self::MissingParameter | Self::UserProjectMissing | Self::Anonymous => "required",
             Self::Unparsable => "parseError",
             Self::BadCredentials => "authError",
-            Self::Forbidden => "forbidden",
+            Self::Forbidden | Self::ScopeInsufficient => "forbidden",
             Self::ObjectUnderActiveHold => "objectUnderActiveHold",
             Self::RetentionPolicyNotMet => "retentionPolicyNotMet",
             Self::BucketNotFound | Self::ObjectNotFound | Self::NothingHere => "notFound",
@@ -137,7 +140,7 @@ impl Kind {
             Self::Invalid | Self::MissingParameter | Self::Unparsable => "InvalidArgument",
             Self::UserProjectMissing => "UserProjectMissing",
             Self::Anonymous | Self::BadCredentials => "AuthenticationRequired",
-            Self::Forbidden => "AccessDenied",
+            Self::Forbidden | Self::ScopeInsufficient => "AccessDenied",
             Self::ObjectUnderActiveHold => "ObjectUnderActiveHold",
             Self::RetentionPolicyNotMet => "RetentionPolicyNotMet",
             Self::BucketNotFound => "NoSuchBucket",
@@ -328,7 +331,16 @@ impl ApiError {
 
     fn iam(&self) -> String {
         let (code, status) = (self.kind.status().as_u16(), self.kind.canonical());
-        json!({"error": {"code": code, "message": self.message, "status": status}}).to_string()
+        let mut error = json!({"code": code, "message": self.message, "status": status});
+        if self.kind == Kind::ScopeInsufficient {
+            error["details"] = json!([{
+                "@type": "type.googleapis.com/google.rpc.ErrorInfo",
+                "reason": "ACCESS_TOKEN_SCOPE_INSUFFICIENT",
+                "domain": "googleapis.com",
+                "metadata": {"service": "iamcredentials.googleapis.com"},
+            }]);
+        }
+        json!({"error": error}).to_string()
     }
 
     fn oauth(&self) -> String {

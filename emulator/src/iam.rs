@@ -16,6 +16,7 @@ use crate::inbound::Inbound;
 use crate::oauth;
 use crate::object::rfc3339_seconds;
 use crate::principal::Principal;
+use crate::scope::Scopes;
 use crate::state::State;
 
 /// What an account grants unless an organisation policy allows more.
@@ -48,8 +49,11 @@ pub(crate) async fn generate_access_token(
     permit(&state.accounts, &caller, &chain)?;
     let token = format!("ya29.c.{}", state.signer.nonce());
     let life = life.min(state.access.token_ttl());
-    let principal = Principal::ServiceAccount(account.to_owned());
-    state.access.issue(&token, principal, life);
+    let bearer = Bearer {
+        scopes: Scopes::of(request.scope.iter().flatten().map(String::as_str)),
+        ..Principal::ServiceAccount(account.to_owned()).into()
+    };
+    state.access.issue(&token, bearer, life);
     state.tally.impersonated();
     // By the clock that `Date` tells: the two are held against each other.
     let expires = rfc3339_seconds(state.clock.told() + life);
@@ -106,7 +110,10 @@ fn permit(accounts: &Accounts, caller: &Caller, chain: &[&str]) -> Result<(), Ap
         Caller::Known(Bearer {
             boundary: Some(_), ..
         }) => return Err(denied()),
-        Caller::Known(bearer) => Some(bearer.principal.clone()),
+        Caller::Known(bearer) => {
+            bearer.scopes.permit_iam()?;
+            Some(bearer.principal.clone())
+        }
     };
     for account in chain {
         if !accounts.knows(account) {

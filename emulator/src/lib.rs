@@ -175,6 +175,7 @@ mod resource;
 mod role;
 mod route;
 mod rsa;
+mod scope;
 mod server;
 mod service;
 mod shape;

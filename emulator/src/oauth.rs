@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::body::ReplyBody;
 
-/// The widest scope there is, which every token here has.
+/// The widest scope there is, which logins and the metadata server's tokens have.
 pub(crate) const SCOPE: &str = "https://www.googleapis.com/auth/cloud-platform";
 
 /// An error of RFC 6749 section 5.2 or RFC 8693 section 2.2.2.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use http::{HeaderMap, header};
 
-use crate::access::{Access, Caller};
+use crate::access::{Access, Bearer, Caller};
 use crate::accounts::Accounts;
 use crate::assertion::Statement;
 use crate::clock::Clock;
@@ -104,10 +104,12 @@ impl State {
     }
 
     /// The service account whose own signature a token is.
-    fn self_signed(&self, token: &str, headers: &HeaderMap) -> Option<Principal> {
+    fn self_signed(&self, token: &str, headers: &HeaderMap) -> Option<Bearer> {
         let host = headers.get(header::HOST)?.to_str().ok()?;
         let statement = Statement::verify(token, &self.accounts, self.clock.now()).ok()?;
-        let opens = statement.opens_storage(host);
-        opens.then_some(Principal::ServiceAccount(statement.iss))
+        Some(Bearer {
+            scopes: statement.storage_scopes(host)?,
+            ..Principal::ServiceAccount(statement.iss).into()
+        })
     }
 }

@@ -24,6 +24,7 @@ use crate::oauth::parameters::Parameters;
 use crate::oauth::{self, Refusal};
 use crate::object::rfc3339_seconds;
 use crate::principal::Principal;
+use crate::scope::Scopes;
 use crate::state::State;
 
 const EXCHANGE: &str = "urn:ietf:params:oauth:grant-type:token-exchange";
@@ -98,8 +99,10 @@ fn boundary(parameters: &Parameters) -> Result<Option<Arc<Boundary>>, Refusal> {
 /// A subject token of an issuer that is trusted becomes an access token.
 fn federate(state: &State, parameters: &Parameters) -> Result<Granted, Refusal> {
     let principal = prove(state, parameters)?;
+    let scopes = parameters.get("scope");
     let bearer = Bearer {
         principal,
+        scopes: scopes.map_or(Scopes::ALL, |names| Scopes::of([names])),
         boundary: boundary(parameters)?,
     };
     let token = format!("ya29.d.{}", state.signer.nonce());

@@ -42,6 +42,7 @@ fn refuse_bounded(call: &Call, permission: &str) -> Result<(), ApiError> {
     let Caller::Known(Bearer {
         principal,
         boundary: Some(_),
+        ..
     }) = &call.caller
     else {
         return Ok(());

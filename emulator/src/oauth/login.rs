@@ -10,11 +10,13 @@ use serde_json::json;
 
 use super::parameters::Parameters;
 use super::{Refusal, SCOPE};
+use crate::access::Bearer;
 use crate::assertion::Statement;
 use crate::body::ReplyBody;
 use crate::call::Outcome;
 use crate::inbound::Inbound;
 use crate::principal::Principal;
+use crate::scope::Scopes;
 use crate::state::State;
 
 const REFRESH: &str = "refresh_token";
@@ -61,8 +63,8 @@ pub(crate) async fn answer(state: &State, parts: &Parts, inbound: &mut Inbound) 
 
 fn grant(state: &State, headers: &HeaderMap, body: &[u8]) -> Result<Response<ReplyBody>, Refusal> {
     let parameters = Parameters::parse(headers, body)?;
-    let (principal, scope) = match parameters.required("grant_type")? {
-        REFRESH => (refresh(state, &parameters)?, Some(SCOPE)),
+    let (bearer, scope) = match parameters.required("grant_type")? {
+        REFRESH => (refresh(state, &parameters)?.into(), Some(SCOPE)),
         ASSERTION => (assert(state, headers, &parameters)?, None),
         _ => {
             let message = format!("The grant type must be {REFRESH} or {ASSERTION}.");
@@ -71,7 +73,7 @@ fn grant(state: &State, headers: &HeaderMap, body: &[u8]) -> Result<Response<Rep
     };
     let token = format!("ya29.a0.{}", state.signer.nonce());
     let life = state.access.token_ttl();
-    state.access.issue(&token, principal, life);
+    state.access.issue(&token, bearer, life);
     state.tally.logged_in();
     let mut body = json!({
         "access_token": token,
@@ -104,11 +106,7 @@ fn refresh(state: &State, parameters: &Parameters) -> Result<Principal, Refusal>
     Ok(login.principal)
 }
 
-fn assert(
-    state: &State,
-    headers: &HeaderMap,
-    parameters: &Parameters,
-) -> Result<Principal, Refusal> {
+fn assert(state: &State, headers: &HeaderMap, parameters: &Parameters) -> Result<Bearer, Refusal> {
     let assertion = parameters.required("assertion")?;
     let statement = Statement::verify(assertion, &state.accounts, state.clock.now())
         .map_err(|error| Refusal::grant(error.to_string()))?;
@@ -137,7 +135,10 @@ fn assert(
             "Invalid OAuth scope or ID token audience provided.",
         ));
     }
-    Ok(Principal::ServiceAccount(statement.iss))
+    Ok(Bearer {
+        scopes: Scopes::of([scope]),
+        ..Principal::ServiceAccount(statement.iss).into()
+    })
 }
 
 /// The `token_uri` of the credential files for an emulator at `endpoint`.

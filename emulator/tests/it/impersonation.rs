@@ -11,7 +11,7 @@ pub(crate) const ROBOT: &str = "robot@demo.iam.gserviceaccount.com";
 const OTHER: &str = "other@demo.iam.gserviceaccount.com";
 const SCOPE: &str = "https://www.googleapis.com/auth/cloud-platform";
 
-fn generate(account: &str, body: &Value) -> Ask {
+pub(crate) fn generate(account: &str, body: &Value) -> Ask {
     let path = format!("/v1/projects/-/serviceAccounts/{account}:generateAccessToken");
     ask("POST", path).json(body)
 }

@@ -26,6 +26,7 @@ mod referee;
 mod resumable;
 mod retry_test;
 mod roles;
+mod scopes;
 mod settings;
 mod sts;
 mod uploads;

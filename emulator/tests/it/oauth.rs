@@ -36,7 +36,7 @@ fn token(fields: &[(&str, &str)]) -> Ask {
         .body(body)
 }
 
-fn assertion(text: &str) -> Ask {
+pub(crate) fn assertion(text: &str) -> Ask {
     token(&[("grant_type", ASSERTION), ("assertion", text)])
 }
 
@@ -76,7 +76,7 @@ fn sign(pair: &RsaKeyPair, header: &Value, claims: &Value) -> String {
 }
 
 /// What the account states, with `changes` to what it usually says.
-fn statement(file: &Value, changes: &Value) -> String {
+pub(crate) fn statement(file: &Value, changes: &Value) -> String {
     let now = SystemTime::now()
         .duration_since(UNIX_EPOCH)
         .unwrap()
@@ -98,7 +98,7 @@ fn statement(file: &Value, changes: &Value) -> String {
     sign(&pair(file), &header, &claims)
 }
 
-fn key(bench: &Bench) -> Value {
+pub(crate) fn key(bench: &Bench) -> Value {
     let endpoint = bench.emulator.endpoint();
     let file = bench.admin().mint_service_account_key(ROBOT, &endpoint);
     serde_json::from_str(&file.unwrap()).unwrap()
