@@ -15,7 +15,7 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 /// Nothing here takes long; what does is stuck.
-const DEADLINE: Duration = Duration::from_secs(20);
+pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
 
 pub(crate) const BUCKET: &str = "bucket";
 
@@ -161,6 +161,23 @@ impl Bench {
             headers: head.headers,
             body,
         })
+    }
+
+    /// Sends a request to `method` that a fault rule lets hang, and gives it up once it has met the rule.
+    pub(crate) async fn hang(&self, ask: Ask, method: &str) {
+        let seen = || self.admin().counters().of(method);
+        let before = seen();
+        let met = async {
+            while seen() == before {
+                tokio::task::yield_now().await;
+            }
+            // An answer would come now.
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        };
+        tokio::select! {
+            answer = self.send(ask) => panic!("{answer:?}"),
+            () = met => {}
+        }
     }
 
     pub(crate) async fn answer(&self, ask: Ask) -> Answer {

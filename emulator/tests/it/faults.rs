@@ -6,7 +6,7 @@ use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout};
 
-use crate::client::{BUCKET, Bench, ask, names, object_path, upload_path};
+use crate::client::{BUCKET, Bench, DEADLINE, ask, names, object_path, upload_path};
 
 fn rule(method: &str, action: FaultAction) -> FaultRule {
     FaultRule::once(method, action)
@@ -267,7 +267,7 @@ async fn a_body_that_ends_before_its_name_fails_as_without_a_rule() {
         }
         let mut heard = String::new();
         let mut reader = tokio::io::BufReader::new(stream);
-        timeout(Duration::from_secs(10), reader.read_line(&mut heard))
+        timeout(DEADLINE, reader.read_line(&mut heard))
             .await
             .expect("it ends")
             .unwrap();

@@ -5,6 +5,9 @@ use serde_json::{Value, json};
 
 use crate::client::{Ask, BUCKET, Bench, ask, object_path, upload_path};
 
+/// Half of a retention period, longer than any test.
+const HALF: Duration = Duration::from_secs(3600);
+
 /// Every way to end the version of an object that is there.
 fn endings(name: &str) -> Vec<Ask> {
     let bucket = format!("/storage/v1/b/{BUCKET}/o");
@@ -96,7 +99,7 @@ async fn what_is_held_stays_until_the_hold_is_removed() {
 #[tokio::test]
 async fn what_is_young_stays_for_the_period_of_the_bucket() {
     let bench = bench().await;
-    retain(&bench, Some(60));
+    retain(&bench, Some(2 * HALF.as_secs()));
     let told = bench.stat("a").await.json()["retentionExpirationTime"].clone();
     assert!(told.as_str().unwrap().starts_with("20"), "{told}");
     check(
@@ -108,7 +111,7 @@ async fn what_is_young_stays_for_the_period_of_the_bucket() {
     // Metadata may change, and something new may come.
     patch(&bench, json!({"contentType": "x/y"})).await;
     bench.put("new", "x").await;
-    bench.admin().advance_clock(Duration::from_secs(61));
+    bench.admin().advance_clock(2 * HALF);
     assert_eq!(
         bench.stat("a").await.json()["retentionExpirationTime"],
         told
@@ -137,12 +140,12 @@ async fn what_is_young_stays_for_the_period_of_the_bucket() {
 #[tokio::test]
 async fn the_end_of_an_event_begins_the_period() {
     let bench = bench().await;
-    retain(&bench, Some(60));
+    retain(&bench, Some(2 * HALF.as_secs()));
     let held = patch(&bench, json!({"eventBasedHold": true})).await;
     assert!(held.get("retentionExpirationTime").is_none(), "{held}");
-    bench.admin().advance_clock(Duration::from_secs(61));
+    bench.admin().advance_clock(2 * HALF);
     patch(&bench, json!({"eventBasedHold": false})).await;
-    bench.admin().advance_clock(Duration::from_secs(59));
+    bench.admin().advance_clock(HALF);
     // A second patch is no second release.
     patch(&bench, json!({"eventBasedHold": false})).await;
     let delete = || ask("DELETE", object_path("a", ""));
@@ -150,7 +153,7 @@ async fn the_end_of_an_event_begins_the_period() {
         bench.answer(delete()).await.expect(403).reason(),
         "retentionPolicyNotMet"
     );
-    bench.admin().advance_clock(Duration::from_secs(2));
+    bench.admin().advance_clock(HALF);
     bench.answer(delete()).await.expect(204);
     bench.emulator.shutdown().await;
 }

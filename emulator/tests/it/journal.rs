@@ -10,7 +10,7 @@ use tokio::io::AsyncBufReadExt as _;
 use tokio::process::Command;
 use tokio::time::timeout;
 
-use crate::client::{BUCKET, Bench, ask, generation, names, object_path, upload_path};
+use crate::client::{BUCKET, Bench, DEADLINE, ask, generation, names, object_path, upload_path};
 
 fn config(dir: &Path) -> Config {
     Config {
@@ -145,7 +145,7 @@ async fn reopen(dir: &Path) -> Bench {
             }
         }
     };
-    timeout(Duration::from_secs(20), free).await.unwrap()
+    timeout(DEADLINE, free).await.unwrap()
 }
 
 #[tokio::test]
@@ -256,7 +256,7 @@ async fn what_was_acknowledged_survives_a_kill() {
             .unwrap();
         let mut lines = tokio::io::BufReader::new(child.stdout.take().unwrap()).lines();
         let addr = loop {
-            let line = timeout(Duration::from_secs(30), lines.next_line()).await;
+            let line = timeout(DEADLINE, lines.next_line()).await;
             let line = line.unwrap().unwrap().unwrap();
             if let Some((_, addr)) = line.split_once("serves ") {
                 break addr.parse().unwrap();

@@ -1,5 +1,4 @@
 use std::net::SocketAddr;
-use std::time::Duration;
 
 use bytes::Bytes;
 use gcsmount_emulator::{Auth, Config, Emulator};
@@ -8,7 +7,18 @@ use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use crate::client::{BUCKET, Bench, ask};
+use crate::client::{BUCKET, Bench, DEADLINE, ask};
+
+/// On a loopback address that nothing else here has: what becomes of its port is up to the test.
+async fn alone(ip: &str) -> Bench {
+    Bench::with(Config {
+        listen: vec![format!("{ip}:0").parse().unwrap()],
+        auth: Auth::Off,
+        mutation_limit: None,
+        ..Config::default()
+    })
+    .await
+}
 
 #[tokio::test]
 async fn listeners_share_state() {
@@ -42,7 +52,7 @@ async fn listeners_share_state() {
 
 #[tokio::test]
 async fn shutdown_drops_live_bodies_and_frees_the_port_for_a_resume() {
-    let bench = Bench::open().await;
+    let bench = alone("127.0.0.11").await;
     bench.put("a", vec![1; 1 << 20]).await;
     bench.admin().set_stream_rate(Some(1024));
     let addr = bench.emulator.local_addrs()[0];
@@ -56,7 +66,7 @@ async fn shutdown_drops_live_bodies_and_frees_the_port_for_a_resume() {
         .unwrap();
     let answer = sender.send_request(request).await.unwrap();
     let admin = bench.admin().clone();
-    timeout(Duration::from_secs(10), bench.emulator.shutdown())
+    timeout(DEADLINE, bench.emulator.shutdown())
         .await
         .expect("it ends");
     assert!(answer.into_body().collect().await.is_err());
@@ -71,7 +81,7 @@ async fn shutdown_drops_live_bodies_and_frees_the_port_for_a_resume() {
 
 #[tokio::test]
 async fn dropping_an_emulator_ends_it() {
-    let bench = Bench::open().await;
+    let bench = alone("127.0.0.12").await;
     let addr = bench.emulator.local_addrs()[0];
     bench.answer(ask("GET", "/storage/v1/b")).await.expect(200);
     drop(bench);
