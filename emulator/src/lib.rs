@@ -41,6 +41,15 @@
 //! read. If the disk fails, answers are 503 from then on. Upload sessions, tokens, accounts, keys, faults and counters do
 //! not survive: a session that was open is 404 afterwards, and its upload begins anew.
 //!
+//! # What it leaves out
+//!
+//! - The class of an object is changed by a rewrite alone. `objects.patch` and `objects.update` pass over `storageClass`;
+//!   what GCS answers there is not documented.
+//! - Scopes bound what a token does, as the discovery document has it for each method. Tokens of the metadata server and
+//!   of people's logins have the `cloud-platform` scope, whatever is asked for.
+//! - Members and audiences of workload identity pools name the project by its number, 123456789012. Google takes no
+//!   project id there; here such a member lets nobody in, and such an audience is refused.
+//!
 //! # Administration over HTTP
 //!
 //! Bodies are JSON, in both directions; an empty body is `{}`. Unknown keys are refused with 400.

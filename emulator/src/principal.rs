@@ -5,6 +5,9 @@ use std::fmt;
 /// The number of the built-in project.
 pub(crate) const PROJECT_NUMBER: &str = "123456789012";
 
+const PROJECTS: &str = "iam.googleapis.com/projects/";
+const POOLS: &str = "/locations/global/workloadIdentityPools/";
+
 /// The service account that the node's metadata server speaks for.
 pub(crate) const NODE_EMAIL: &str = "123456789012-compute@developer.gserviceaccount.com";
 
@@ -64,20 +67,42 @@ impl Principal {
     }
 }
 
+/// Asked for each binding of each request, so nothing is put together here: the text is taken apart.
 fn is_workload(pool: &str, subject: &str, text: &str) -> bool {
     let account = subject
         .strip_prefix("ns/")
         .and_then(|rest| rest.split_once("/sa/"));
     if let Some(old) = text.strip_prefix("serviceAccount:") {
         // The form that GKE had before `principal://`, and that policies still hold.
-        return account.is_some_and(|(ns, name)| old == format!("{pool}[{ns}/{name}]"));
+        let named = old.strip_prefix(pool).and_then(bracketed);
+        return account.is_some_and(|account| named == Some(account));
     }
-    let namespace = account.map(|(namespace, _)| namespace);
-    text == member(pool, subject)
-        || text == pool_member(pool)
-        || namespace.is_some_and(|namespace| {
-            text == format!("principalSet://{}{pool}/namespace/{namespace}", pools())
-        })
+    if let Some(one) = text.strip_prefix("principal://") {
+        let named = within(pool, one).and_then(|rest| rest.strip_prefix("subject/"));
+        return named == Some(subject);
+    }
+    let many = text.strip_prefix("principalSet://");
+    match many.and_then(|many| within(pool, many)) {
+        Some("*") => true,
+        Some(set) => {
+            account.is_some_and(|(namespace, _)| set.strip_prefix("namespace/") == Some(namespace))
+        }
+        None => false,
+    }
+}
+
+/// `[NAMESPACE/ACCOUNT]`.
+fn bracketed(text: &str) -> Option<(&str, &str)> {
+    text.strip_prefix('[')?.strip_suffix(']')?.split_once('/')
+}
+
+/// What stands behind the name of the pool. A project has a number there: its id is not taken, as with Google.
+fn within<'t>(pool: &str, text: &'t str) -> Option<&'t str> {
+    text.strip_prefix(PROJECTS)?
+        .strip_prefix(PROJECT_NUMBER)?
+        .strip_prefix(POOLS)?
+        .strip_prefix(pool)?
+        .strip_prefix('/')
 }
 
 /// As the storage API names it in its refusals.
@@ -102,7 +127,7 @@ pub(crate) fn is_address(text: &str) -> bool {
 }
 
 fn pools() -> String {
-    format!("iam.googleapis.com/projects/{PROJECT_NUMBER}/locations/global/workloadIdentityPools/")
+    format!("{PROJECTS}{PROJECT_NUMBER}{POOLS}")
 }
 
 /// The policy member for one subject of a pool.
@@ -146,6 +171,14 @@ mod tests {
             &member(POOL, "ns/a/sa/c"),
             &pool_member("other"),
             &namespace.replace("/a", "/b"),
+            &namespace.replace("/namespace", "/group"),
+            &member(POOL, "ns/a/sa/b").replace(PROJECT_NUMBER, "demo"),
+            &pool_member(POOL).replace(PROJECT_NUMBER, "demo"),
+            "serviceAccount:demo.svc.id.goog[a/b",
+            "serviceAccount:demo.svc.id.goog",
+            "principal://",
+            "principalSet://",
+            "",
             "serviceAccount:demo.svc.id.goog[a/c]",
             "serviceAccount:a@b",
         ] {

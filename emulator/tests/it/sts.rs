@@ -93,6 +93,11 @@ async fn each_refusal_is_named_and_echoes_no_token() {
             "//iam.googleapis.com/projects/1/locations/global/workloadIdentityPools/p/providers/v",
             "invalid_target",
         ),
+        (
+            "audience",
+            "//iam.googleapis.com/projects/demo/locations/global/workloadIdentityPools/demo-pool/providers/demo-cluster",
+            "invalid_target",
+        ),
         ("grant_type", "password", "unsupported_grant_type"),
         ("requested_token_type", "x", "invalid_request"),
         ("subject_token_type", "x", "invalid_request"),
