@@ -11,6 +11,7 @@ use crate::cli::Settings;
 use crate::exit::{Exit, Failure};
 use crate::identity::{self, Identity, Place, Source};
 use crate::limits::{self, Reach};
+use crate::memory;
 use crate::params::FOR_EVER;
 
 /// One mount.
@@ -180,9 +181,6 @@ impl MountConfig {
                 .and_then(|n| u16::try_from(n).ok())
                 .unwrap_or(default)
         };
-        let mebibytes = settings
-            .number("memory-limit")
-            .and_then(|n| usize::try_from(n).ok());
         Ok(Self {
             bucket,
             dir,
@@ -205,7 +203,7 @@ impl MountConfig {
                 .path("temp-dir")
                 .unwrap_or(Path::new("/tmp"))
                 .into(),
-            memory: mebibytes.unwrap_or(128) << 20,
+            memory: memory::for_files(settings),
             foreground: settings.switch("foreground"),
             die_with_parent: settings.switch("die-with-parent"),
             shutdown: settings.duration("shutdown-timeout"),

@@ -12,6 +12,7 @@ pub mod gcsfuse;
 pub mod identity;
 pub mod lifecycle;
 pub mod limits;
+pub mod memory;
 pub mod mount;
 pub mod params;
 pub mod sidecar;

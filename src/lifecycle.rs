@@ -26,13 +26,6 @@ pub fn give_memory_back() {
     debug_assert!(taken, "the threshold is within bounds");
 }
 
-/// Bytes of memory that the container of this process may use, if it is limited.
-#[must_use]
-pub fn container_memory() -> Option<u64> {
-    let text = std::fs::read_to_string("/sys/fs/cgroup/memory.max").ok()?;
-    text.trim().parse().ok()
-}
-
 /// The runtime that serves everything. The thread that starts it is not one of its workers.
 ///
 /// # Errors

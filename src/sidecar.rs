@@ -26,7 +26,7 @@ use crate::config::MountConfig;
 use crate::exit::{Exit, Failure};
 use crate::lifecycle::StopSignals;
 use crate::wire::{self, Shared};
-use crate::{lifecycle, mount, telemetry};
+use crate::{lifecycle, memory, mount, telemetry};
 
 /// How often the files that are still open are counted, while the end is waited for.
 const COUNT: Duration = Duration::from_millis(50);
@@ -100,15 +100,7 @@ struct Volumes {
 
 impl Volumes {
     fn new(settings: Settings) -> Self {
-        let mebibytes = settings
-            .number("memory-limit")
-            .and_then(|n| usize::try_from(n).ok());
-        let wanted = mebibytes.unwrap_or(128) << 20;
-        let memory = match settings.origin("memory-limit") {
-            Origin::Default => within_container(wanted, lifecycle::container_memory()),
-            // Who names a number means it.
-            Origin::Environment(_) | Origin::Flag => wanted,
-        };
+        let memory = memory::for_files(&settings);
         tracing::info!(mebibytes = memory >> 20, "memory for file data");
         Self {
             shared: Shared::new(memory),
@@ -151,20 +143,6 @@ fn buffer(volume: &Volume) -> Result<PathBuf, Failure> {
         Failure::new(Exit::Other, sentence)
     })?;
     Ok(dir)
-}
-
-/// The part of a container's memory that file data may take at most: the rest is for the process itself, its connections
-/// and what the kernel counts to it.
-const SHARE: u64 = 3;
-/// With less there is no reading ahead.
-const LEAST: usize = 16 << 20;
-
-/// As much memory for file data as is wanted, or a third of what the container has.
-fn within_container(wanted: usize, limit: Option<u64>) -> usize {
-    let share = limit.map_or(usize::MAX, |limit| {
-        usize::try_from(limit / SHARE).unwrap_or(usize::MAX)
-    });
-    wanted.min(share).max(LEAST)
 }
 
 #[async_trait]
@@ -250,19 +228,3 @@ impl Session for Served {
 
 /// What saving gets even where waiting has used up the time.
 const LAST: Duration = Duration::from_secs(1);
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn file_data_takes_a_third_of_a_small_container() {
-        let mebibytes = |wanted: usize, limit: Option<u64>| {
-            within_container(wanted << 20, limit.map(|limit| limit << 20)) >> 20
-        };
-        assert_eq!(mebibytes(128, None), 128);
-        assert_eq!(mebibytes(128, Some(1024)), 128);
-        assert_eq!(mebibytes(128, Some(256)), 85);
-        assert_eq!(mebibytes(128, Some(20)), 16);
-    }
-}

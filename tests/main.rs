@@ -16,3 +16,4 @@ mod recovery;
 mod reports;
 mod token;
 mod transport;
+mod volumes;

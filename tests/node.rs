@@ -18,7 +18,7 @@ use tokio::process::{Child, Command};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-use crate::kit::LIMIT;
+use crate::kit::{LIMIT, not_run};
 
 /// One pod's share of a node: its `gke-gcsfuse-tmp` volume and the targets of its volumes.
 pub(crate) struct Node {
@@ -142,16 +142,18 @@ const CONTAINER: &str = r#"
 set -e
 root=$1 node=$2 token=$3 program=$4
 shift 4
+if [ -n "$CGROUP" ]; then echo $$ > "$CGROUP/cgroup.procs"; fi
 mount --make-rprivate /
 mount -t tmpfs -o mode=755 tmpfs "$root"
 cd "$root"
-mkdir usr etc proc dev old gcsfuse-tmp gcsfuse-buffer bin lib lib64
+mkdir usr etc proc sys dev old gcsfuse-tmp gcsfuse-buffer bin lib lib64
 touch gcsmount dev/null
 mount --bind /dev/null dev/null
 for dir in usr bin lib lib64 etc; do
   if [ -d /$dir ]; then mount --bind "$(readlink -f /$dir)" $dir; fi
 done
 mount --rbind /proc proc
+mount --rbind /sys sys
 mount --bind "$program" gcsmount
 mount --bind "$node/gcsfuse-tmp" gcsfuse-tmp
 mount --bind "$node/buffer" gcsfuse-buffer
@@ -160,8 +162,37 @@ mount -o remount,ro,bind "$root"
 pivot_root . old
 umount -l old
 exec setpriv --reuid 65534 --regid 65534 --clear-groups --no-new-privs --bounding-set=-all --inh-caps=-all \
-  env -i NATIVE_SIDECAR="$NATIVE" GCE_METADATA_HOST="$METADATA" /gcsmount sidecar "$@"
+  env -i NATIVE_SIDECAR="$NATIVE" GCE_METADATA_HOST="$METADATA" $MORE /gcsmount sidecar "$@"
 "#;
+
+/// A control group that limits memory. Dropped, it goes, once its processes have ended.
+pub(crate) struct Group(PathBuf);
+
+impl Group {
+    /// With so many bytes. `None`, said loudly, where there can be none.
+    pub(crate) fn new(name: &str, bytes: u64) -> Option<Self> {
+        let (v1, v2) = ("/sys/fs/cgroup/memory", "/sys/fs/cgroup");
+        let (above, limit) = match Path::new(v1).is_dir() {
+            true => (v1, "memory.limit_in_bytes"),
+            false => (v2, "memory.max"),
+        };
+        let group = Path::new(above).join(format!("gcsmount-{name}-{}", std::process::id()));
+        let made =
+            fs::create_dir(&group).and_then(|()| fs::write(group.join(limit), bytes.to_string()));
+        if made.is_err() {
+            let _ = fs::remove_dir(&group);
+            not_run("a control group of its own for memory");
+            return None;
+        }
+        Some(Self(group))
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir(&self.0);
+    }
+}
 
 /// How a sidecar is started.
 #[derive(Default)]
@@ -172,6 +203,10 @@ pub(crate) struct Container {
     pub(crate) native: bool,
     /// The operator's flags.
     pub(crate) flags: Vec<String>,
+    /// What else is in its environment, as `NAME=VALUE` without spaces.
+    pub(crate) env: Vec<String>,
+    /// The control group that it runs in.
+    pub(crate) group: Option<Group>,
 }
 
 /// A sidecar that runs.
@@ -195,6 +230,11 @@ impl Container {
             .args([root.as_os_str(), node.dir.as_os_str()])
             .args([token.as_os_str(), program.as_os_str()])
             .args(&self.flags)
+            .env("MORE", self.env.join(" "))
+            .env(
+                "CGROUP",
+                self.group.as_ref().map_or(Path::new(""), |group| &group.0),
+            )
             .env("NATIVE", if self.native { "TRUE" } else { "" })
             .env("METADATA", "169.254.169.254")
             .stdin(Stdio::null())

@@ -15,13 +15,13 @@ use crate::kit::{LIMIT, World, blocking, can_mount, in_network_namespace, run};
 use crate::node::{Container, Node, Published, Sidecar};
 use crate::reports::Projection;
 
-const A: &str = "bucket-a";
-const B: &str = "bucket-b";
-const ACCOUNT: &str = "trainer";
+pub(crate) const A: &str = "bucket-a";
+pub(crate) const B: &str = "bucket-b";
+pub(crate) const ACCOUNT: &str = "trainer";
 
 /// An emulator that is also what answers at the metadata server's address, and two buckets that let in the pod's account
 /// alone.
-async fn world(metadata: MetadataFlavor) -> World {
+pub(crate) async fn world(metadata: MetadataFlavor) -> World {
     let world = World::with(Config {
         listen: vec![
             "127.0.0.1:0".parse().unwrap(),
@@ -40,7 +40,7 @@ async fn world(metadata: MetadataFlavor) -> World {
     world
 }
 
-fn subject(world: &World) -> String {
+pub(crate) fn subject(world: &World) -> String {
     world.emulator.admin().mint_token(&MintRequest {
         namespace: "tests".into(),
         service_account: ACCOUNT.into(),
@@ -49,19 +49,19 @@ fn subject(world: &World) -> String {
     })
 }
 
-fn flags(world: &World) -> Vec<String> {
+pub(crate) fn flags(world: &World) -> Vec<String> {
     let endpoint = world.emulator.endpoint();
     ["--custom-endpoint", &endpoint, "--sts-endpoint", &endpoint]
         .map(Into::into)
         .to_vec()
 }
 
-fn program() -> PathBuf {
+pub(crate) fn program() -> PathBuf {
     env!("CARGO_BIN_EXE_gcsmount").into()
 }
 
 /// Writes and reads a file of a volume, which is served once this returns.
-async fn use_it(volume: &Published, name: &str) {
+pub(crate) async fn use_it(volume: &Published, name: &str) {
     let (path, text) = (volume.path(name), format!("this is {name}"));
     blocking(move || {
         fs::write(&path, &text).unwrap();
@@ -70,7 +70,7 @@ async fn use_it(volume: &Published, name: &str) {
     .await;
 }
 
-async fn until(what: &str, mut holds: impl FnMut() -> bool) {
+pub(crate) async fn until(what: &str, mut holds: impl FnMut() -> bool) {
     let waiting = async {
         while !holds() {
             tokio::time::sleep(Duration::from_millis(20)).await;
@@ -109,6 +109,7 @@ fn a_pod_on_the_hosts_network_reaches_its_buckets_as_itself() {
             token: Some(world.path("token")),
             native: true,
             flags: flags(&world),
+            ..Container::default()
         };
         let mut sidecar = container.start(&node, &program());
         ephemeral.handed_over().await;
@@ -284,7 +285,7 @@ fn of_storage(world: &World) -> u64 {
 }
 
 /// A world without traps, a token volume, a node, and a native sidecar.
-async fn scene(native: bool) -> (World, Node, Sidecar) {
+pub(crate) async fn scene(native: bool) -> (World, Node, Sidecar) {
     let world = World::with(Config {
         buckets: vec![A.into(), B.into()],
         ..Config::default()
@@ -296,6 +297,7 @@ async fn scene(native: bool) -> (World, Node, Sidecar) {
         token: Some(world.path("token")),
         native,
         flags: flags(&world),
+        ..Container::default()
     };
     let sidecar = container.start(&node, &program());
     (world, node, sidecar)
@@ -384,6 +386,7 @@ async fn a_killed_sidecar_leaves_nobody_waiting_and_is_replaced() {
         token: Some(world.path("token")),
         native: true,
         flags: flags(&world),
+        ..Container::default()
     };
     let mut sidecar = container.start(&node, &program());
     let volume = node.publish("data", A, &[]);
@@ -492,6 +495,7 @@ async fn who_comes_before_the_sidecar_is_served_when_it_is_there() {
         token: Some(world.path("token")),
         native: true,
         flags: flags(&world),
+        ..Container::default()
     };
     let mut sidecar = container.start(&node, &program());
     assert!(timeout(LIMIT, early).await.unwrap().unwrap());
@@ -529,6 +533,7 @@ fn a_stock_gcsfuse_is_started_on_the_descriptor_and_finds_its_tokens() {
             token: Some(world.path("token")),
             native: true,
             flags,
+            ..Container::default()
         };
         let mut sidecar = container.start(&node, &program());
         let volume = node.publish(
@@ -598,6 +603,7 @@ async fn a_gcsfuse_that_fails_is_told_to_the_driver_and_leaves_nobody_waiting() 
         token: Some(world.path("token")),
         native: true,
         flags,
+        ..Container::default()
     };
     let mut sidecar = container.start(&node, &program());
     let volume = node.publish("data", A, &[]);
@@ -631,7 +637,7 @@ async fn an_idle_sidecar_ends_at_once_and_one_whose_files_stay_open_at_its_limit
     use_it(&volume, "file").await;
     idle.signal(Signal::SIGTERM);
     assert_eq!(
-        idle.ended(Duration::from_secs(2)).await,
+        idle.ended(Duration::from_secs(10)).await,
         Some(0),
         "{}",
         idle.log()
@@ -644,6 +650,7 @@ async fn an_idle_sidecar_ends_at_once_and_one_whose_files_stay_open_at_its_limit
         token: Some(world.path("token")),
         native: true,
         flags,
+        ..Container::default()
     };
     let mut busy = container.start(&node, &program());
     let volume = node.publish("data", A, &[]);

@@ -29,7 +29,7 @@ use crate::cli::Settings;
 use crate::config::MountConfig;
 use crate::exit::{Exit, Failure};
 use crate::identity::Source;
-use crate::lifecycle;
+use crate::memory;
 use crate::wire::{Access, Shared};
 
 /// The most that an error file takes of what gcsfuse says: the driver reads it whole, again and again.
@@ -99,7 +99,9 @@ impl Gcsfuses {
         let numactl = launch.numa_node.is_some() && numactl_works().await;
         Ok(Ready {
             command: launch.command(&self.program, numactl),
-            gomemlimit: lifecycle::container_memory().and_then(|limit| launch.gomemlimit(limit)),
+            gomemlimit: memory::available()
+                .filter(|memory| memory.limited)
+                .and_then(|memory| launch.gomemlimit(memory.bytes)),
             volume: order.volume.clone(),
             socket,
             access,
