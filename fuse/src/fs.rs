@@ -37,7 +37,7 @@ use parking_lot::Mutex;
 use tokio::runtime::Handle;
 
 use crate::errno::{Error, Result};
-use crate::handle::writer::{Workshop, WorkshopConfig, Writer};
+use crate::handle::writer::{Recovered, Workshop, WorkshopConfig, Writer};
 use crate::inode::{Ino, Outdated, Table};
 use crate::names;
 use crate::version;
@@ -112,6 +112,7 @@ impl Fs {
             max_streams: config.max_streams,
             temp_dir: config.temp_dir.clone(),
             staging_limit: config.staging_limit,
+            staging_name: config.staging_name.clone(),
             hidden: format!("{root_prefix}{}/{mount:016x}/", names::HIDDEN_DIR),
             parts: config.parts,
             deadline: config.deadline,
@@ -155,6 +156,17 @@ impl Fs {
     #[must_use]
     pub fn open_handles(&self) -> usize {
         self.files.lock().len() + self.dirs.lock().len()
+    }
+
+    /// Finishes what another process has left behind under [`FsConfig::staging_name`], one file after the other, and tells
+    /// what became of each; the log has it too. To be called once, when the store has answered. Files may be opened
+    /// meanwhile; of those that it finishes, names and attributes that are known already are believed until their time is
+    /// over.
+    ///
+    /// What was sealed by a flush or fsync is published if the generation that it was to replace still is the live one. All
+    /// else is set aside in a directory `lost+found`: it is neither published nor deleted.
+    pub async fn recover(&self) -> Vec<Recovered> {
+        self.workshop.recover().await
     }
 
     /// Publishes every file that has unpublished writes, and returns those that could not be, `deadline` from now at

@@ -23,6 +23,6 @@ mod version;
 
 pub use errno::{Error, Result};
 pub use fs::{Fs, FsConfig, Unsaved};
-pub use handle::writer::PartsConfig;
+pub use handle::writer::{Outcome, PartsConfig, Recovered};
 pub use observer::{Answered, Figures, Observer, Operation};
 pub use session::{MountOptions, MountPoint, Mounted, Unmounter};

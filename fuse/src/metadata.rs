@@ -98,7 +98,11 @@ pub fn symlink_target(object: &Object) -> Option<&str> {
 
 fn parse(text: &str) -> Option<SystemTime> {
     let at = OffsetDateTime::parse(text, &Rfc3339).ok()?;
-    let nanos = at.unix_timestamp_nanos();
+    from_epoch(at.unix_timestamp_nanos())
+}
+
+/// The time so many nanoseconds after the beginning of 1970.
+pub(crate) fn from_epoch(nanos: i128) -> Option<SystemTime> {
     let whole = from_seconds(i64::try_from(nanos.div_euclid(1_000_000_000)).ok()?)?;
     let rest = u32::try_from(nanos.rem_euclid(1_000_000_000)).ok()?;
     whole.checked_add(Duration::from_nanos(u64::from(rest)))
@@ -113,7 +117,8 @@ fn from_seconds(seconds: i64) -> Option<SystemTime> {
     }
 }
 
-fn since_epoch(at: SystemTime) -> Option<i128> {
+/// Nanoseconds from the beginning of 1970.
+pub(crate) fn since_epoch(at: SystemTime) -> Option<i128> {
     match at.duration_since(SystemTime::UNIX_EPOCH) {
         Ok(after) => i128::try_from(after.as_nanos()).ok(),
         Err(before) => i128::try_from(before.duration().as_nanos())

@@ -26,6 +26,11 @@ pub struct FsConfig {
     pub temp_dir: PathBuf,
     /// The most bytes staged there at one time; 16 GiB by default. A write beyond gets ENOSPC.
     pub staging_limit: u64,
+    /// The directory below [`FsConfig::temp_dir`] in which staged files outlive a crash, for [`crate::Fs::recover`] to
+    /// finish. A name that says bucket, identity and mount: only the same mount may have it again. It is made if it is not
+    /// there, for this user alone; a second file system of the same name takes another directory beside it. `None`, the
+    /// default: staged files are gone when the process is.
+    pub staging_name: Option<String>,
     /// The largest new content that is kept in memory until it is published, with one request; a larger one is
     /// streamed or staged. 8 MiB by default.
     pub buffer_limit: usize,
@@ -57,6 +62,7 @@ impl Default for FsConfig {
             only_dir: None,
             temp_dir: std::env::temp_dir(),
             staging_limit: 16 << 30,
+            staging_name: None,
             buffer_limit: 8 << 20,
             max_streams: 16,
             parts: Some(PartsConfig::default()),

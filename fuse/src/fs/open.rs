@@ -212,8 +212,22 @@ impl Fs {
                 tracing::error!(%error, "written data could not be stored behind the last close");
             }
         }
-        if writer.view().dirty && !self.has_writer(ino, writer) {
-            writer.abandon().await;
+        let view = writer.view();
+        if !view.dirty || self.has_writer(ino, writer) {
+            return;
+        }
+        let kept = writer.abandon().await;
+        let (Some(name), true) = (view.name, view.failed) else {
+            return;
+        };
+        match kept {
+            Some(path) => {
+                let path = path.display();
+                tracing::error!(%name, %path, "written data could not be stored, and is kept there");
+            }
+            None => {
+                tracing::error!(%name, "written data is lost: it could not be stored, and nobody has it open any more");
+            }
         }
     }
 
@@ -234,9 +248,6 @@ impl Fs {
         let view = writer.view();
         if view.dirty && !view.failed && view.name.is_some() {
             return false;
-        }
-        if view.dirty && view.failed {
-            tracing::error!(%name, "written data is lost: it could not be stored, and nobody has it open any more");
         }
         file.writers = 0;
         file.writer = None;

@@ -18,10 +18,12 @@ mod memory;
 mod parts;
 mod place;
 mod publish;
+mod recover;
 mod staged;
 mod stream;
 mod transfer;
 
+use std::path::PathBuf;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -46,6 +48,7 @@ use staged::StagingArea;
 pub use parts::PartsConfig;
 pub use place::Place;
 pub(crate) use publish::stale;
+pub use recover::{Outcome, Recovered};
 
 /// Bytes that are handed to an upload at a time: one of the kernel's largest writes passes at once.
 const PIECE: usize = 1 << 20;
@@ -90,9 +93,11 @@ pub struct WorkshopConfig {
     /// As [`crate::FsConfig::max_streams`].
     pub max_streams: usize,
     /// As [`crate::FsConfig::temp_dir`].
-    pub temp_dir: std::path::PathBuf,
+    pub temp_dir: PathBuf,
     /// As [`crate::FsConfig::staging_limit`].
     pub staging_limit: u64,
+    /// As [`crate::FsConfig::staging_name`].
+    pub staging_name: Option<String>,
     /// Prefix of the names of tails and parts, ending with a slash; no other mount's.
     pub hidden: String,
     /// As [`crate::FsConfig::parts`].
@@ -122,7 +127,7 @@ impl Workshop {
             puts: Semaphore::new(config.max_streams.max(1)),
             sending: AtomicUsize::new(0),
             sent: AtomicU64::new(0),
-            staging: StagingArea::new(config.temp_dir, config.staging_limit),
+            staging: StagingArea::new(config.temp_dir, config.staging_limit, config.staging_name),
             hidden: config.hidden,
             next_hidden: AtomicU64::new(0),
             parts: config.parts.map(Parts::new),
@@ -437,7 +442,7 @@ impl Writer {
         if let Some(base) = state.base.clone() {
             delete(base).await?;
         }
-        state.unlink();
+        state.unlink().await;
         *self.view.lock() = state.view();
         Ok(())
     }
@@ -445,15 +450,16 @@ impl Writer {
     /// Takes in that another file has taken the name.
     pub async fn replaced(&self) {
         let mut state = self.state.lock().await;
-        state.unlink();
+        state.unlink().await;
         *self.view.lock() = state.view();
     }
 
-    /// Lets go of everything unpublished.
-    pub async fn abandon(&self) {
+    /// Lets go of everything unpublished. A staged file that could not be published is kept, and this tells where.
+    pub async fn abandon(&self) -> Option<PathBuf> {
         let mut state = self.state.lock().await;
-        state.abandon().await;
+        let kept = state.abandon().await;
         *self.view.lock() = state.view();
+        kept
     }
 }
 

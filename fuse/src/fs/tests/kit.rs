@@ -29,8 +29,14 @@ pub(super) fn bench() -> Bench {
 }
 
 pub(super) fn bench_with(change: impl FnOnce(&mut FsConfig)) -> Bench {
-    let store = FakeStore::new();
-    let faults = FaultyStore::new(store.clone());
+    bench_over(&FaultyStore::new(FakeStore::new()), change)
+}
+
+pub(super) fn bench_over(
+    faults: &FaultyStore<FakeStore>,
+    change: impl FnOnce(&mut FsConfig),
+) -> Bench {
+    let (store, faults) = (faults.inner().clone(), faults.clone());
     let mut config = FsConfig::default();
     change(&mut config);
     let cache = BlockCache::new(&Budget::new(64 << 20), CacheConfig::default());

@@ -1,9 +1,11 @@
 //! The states of a file that is written, and how a write moves between them.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::SystemTime;
 
 use bytes::{Bytes, BytesMut};
+use gcsmount_gcs::store::WriteRequest;
 use gcsmount_gcs::{Object, ObjectName};
 use nix::errno::Errno;
 
@@ -245,7 +247,11 @@ impl State {
         self.make_way(workshop, offset, end).await?;
         match &mut self.content {
             Content::Memory(memory) => memory.put(offset, data),
-            Content::Staged(staged) => staged.put(offset, data.clone()).await?,
+            Content::Staged(staged) => {
+                let request = || request_for(&self.name, &self.base, self.mtime);
+                staged.note(request).await?;
+                staged.put(offset, data.clone()).await?;
+            }
             Content::Stream(stream) => {
                 if let Err(error) = stream.push(data).await {
                     return Err(self.lose(error.into()));
@@ -377,6 +383,10 @@ impl State {
                 .await?;
         }
         staged.dirty = self.content.is_dirty();
+        if staged.dirty {
+            let request = || request_for(&self.name, &self.base, self.mtime);
+            staged.note(request).await?;
+        }
         self.content = Content::Staged(staged);
         Ok(())
     }
@@ -406,6 +416,8 @@ impl State {
             }
         }
         if let Content::Staged(staged) = &mut self.content {
+            let request = || request_for(&self.name, &self.base, self.mtime);
+            staged.note(request).await?;
             staged.resize(size).await?;
         }
         self.touch();
@@ -479,17 +491,34 @@ impl State {
     }
 
     /// Gives up the name. A stream goes on, and is forgotten in the end.
-    pub(super) fn unlink(&mut self) {
+    pub(super) async fn unlink(&mut self) {
         self.name = None;
+        if let Content::Staged(staged) = &mut self.content {
+            staged.forget().await;
+        }
     }
 
-    pub(super) async fn abandon(&mut self) {
-        self.abandon_content().await;
+    /// Lets go of what nobody can publish any more. A staged file that could not be is kept, and this tells where.
+    pub(super) async fn abandon(&mut self) -> Option<PathBuf> {
+        let mut kept = None;
+        if let Content::Staged(staged) = &mut self.content
+            && self.name.is_some()
+        {
+            kept = staged.set_aside().await;
+        }
+        if kept.is_some() {
+            self.content = Content::Published;
+        } else {
+            self.abandon_content().await;
+        }
+        kept
     }
 
     async fn abandon_content(&mut self) {
-        if let Content::Stream(stream) = std::mem::replace(&mut self.content, Content::Published) {
-            stream.abandon().await;
+        match std::mem::replace(&mut self.content, Content::Published) {
+            Content::Stream(stream) => stream.abandon().await,
+            Content::Staged(mut staged) => staged.forget().await,
+            Content::Published | Content::Memory(_) | Content::Lost => {}
         }
     }
 
@@ -502,6 +531,16 @@ impl State {
             self.content = Content::Published;
         }
     }
+}
+
+/// What will publish a file, as far as that is known now. `None` for one that was unlinked.
+fn request_for(
+    name: &Option<ObjectName>,
+    base: &Option<Arc<Object>>,
+    mtime: SystemTime,
+) -> Option<WriteRequest> {
+    let name = name.clone()?;
+    Some(super::publish::request(name, base.as_deref(), mtime))
 }
 
 fn reserve(memory: &mut Memory, workshop: &Workshop, end: u64) -> bool {

@@ -52,6 +52,30 @@ impl Workshop {
         let number = self.next_hidden.fetch_add(1, Ordering::Relaxed);
         format!("{}{what}-{number}", self.hidden)
     }
+
+    /// Uploads a staged file.
+    pub(super) async fn put_staged(
+        self: &Arc<Self>,
+        request: &WriteRequest,
+        staged: &Staged,
+    ) -> Result<Object> {
+        // The place is let go of after the upload.
+        let (_slot, memory) = self.put_turn(staged.length).await?;
+        let mut transfer = Transfer::of_size(self, request, staged.length, memory).await?;
+        let mut at = 0;
+        while at < staged.length {
+            let piece = match staged.read(at, PIECE).await {
+                Ok(piece) => piece,
+                Err(error) => {
+                    transfer.cancel().await;
+                    return Err(error);
+                }
+            };
+            at += piece.len() as u64;
+            transfer.write(piece).await?;
+        }
+        Ok(transfer.finish().await?)
+    }
 }
 
 impl State {
@@ -112,8 +136,14 @@ impl State {
             Content::Staged(mut staged) => {
                 // Nobody may wait for memory while holding some.
                 self.let_reader_go();
-                let put = put_staged(workshop, &request, &staged).await;
+                let put = match staged.seal(&request).await {
+                    Ok(()) => workshop.put_staged(&request, &staged).await,
+                    Err(error) => Err(error),
+                };
                 staged.dirty = put.is_err();
+                if !staged.dirty {
+                    staged.forget().await;
+                }
                 self.content = Content::Staged(staged);
                 put
             }
@@ -206,29 +236,6 @@ impl State {
         let read = workshop.call(workshop.store.read(&request)).await;
         Ok(Fetch(Some(read.map_err(stale)?.body)))
     }
-}
-
-async fn put_staged(
-    workshop: &Arc<Workshop>,
-    request: &WriteRequest,
-    staged: &Staged,
-) -> Result<Object> {
-    // The place is let go of after the upload.
-    let (_slot, memory) = workshop.put_turn(staged.length).await?;
-    let mut transfer = Transfer::of_size(workshop, request, staged.length, memory).await?;
-    let mut at = 0;
-    while at < staged.length {
-        let piece = match staged.read(at, PIECE).await {
-            Ok(piece) => piece,
-            Err(error) => {
-                transfer.cancel().await;
-                return Err(error);
-            }
-        };
-        at += piece.len() as u64;
-        transfer.write(piece).await?;
-    }
-    Ok(transfer.finish().await?)
 }
 
 /// Bytes of the base as they arrive.

@@ -254,6 +254,7 @@ async fn what_fails_leaves_the_old_object_and_no_parts() {
     let fails = Fault::Before(Kind::Unavailable);
     let lost = Fault::After(Kind::Unavailable);
     let denied = Fault::Before(Kind::Denied);
+    let throttled = Fault::Before(Kind::Throttled);
     // 40 parts, that is two joins and the last one.
     let content = pattern(40 * PART);
     for staged in [false, true] {
@@ -268,7 +269,7 @@ async fn what_fails_leaves_the_old_object_and_no_parts() {
             (Method::Compose, 0, lost, Errno::EIO),
             (Method::Compose, 1, lost, Errno::EIO),
             (Method::Compose, 2, fails, Errno::EIO),
-            (Method::Compose, 2, denied, Errno::EACCES),
+            (Method::Compose, 2, throttled, Errno::EBUSY),
         ] {
             let label = format!("{method:?} {pass} {fault:?} staged: {staged}");
             let bench = tried().await;
