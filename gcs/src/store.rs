@@ -334,7 +334,8 @@ pub trait Store: Debug + Send + Sync + 'static {
     /// outcome.
     ///
     /// Deleting the sources is no part of that step: for a moment the target and its sources may be there together, but
-    /// never a source gone without the target. When the call returns, they are gone.
+    /// never a source gone without the target. When the call returns, they are gone; only where its answer was lost, and
+    /// a source cannot be deleted then, that one stays.
     ///
     /// # Errors
     /// `NotFound` for a missing source, `Precondition` for the target or a source's generation, `Invalid` for a wrong

@@ -3,7 +3,8 @@
 //! One connection carries what one connection carries; parts take as many as they may. Each part is an object of its
 //! own under a prefix that is this upload's alone, written where nothing is. The target appears in one step, with the
 //! last compose, under the preconditions of the request; more than 32 parts are joined as a tree. Parts go when the
-//! upload ends, one way or the other; those of a process that died stay for whoever sweeps the prefix.
+//! upload ends, one way or the other, and never before the last compose is over: those that it joins go with it, the
+//! others by themselves. Those of a process that died stay for whoever sweeps the prefix.
 
 mod strategy;
 mod tree;
@@ -25,6 +26,9 @@ use crate::{Error, Kind, Object, ObjectName, Result, Store};
 
 /// As the joining of objects is called.
 const OPERATION: &str = "storage.objects.compose";
+
+/// Removals under way at a time. They carry no content, so that nothing but the store's patience bounds them.
+const REMOVALS: usize = 32;
 
 /// How an object is cut.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -222,9 +226,24 @@ impl PartsUpload {
             sources = self.join_level(level, &sources).await?;
         }
         let sources: Vec<_> = sources.iter().map(ComposeSource::from).collect();
-        self.store
-            .compose(&self.request, &sources, Sources::Keep)
-            .await
+        self.join_last(&sources).await
+    }
+
+    /// Makes the target of its sources. They go with it, unless they may not be deleted: that is no reason to fail.
+    async fn join_last(&mut self, sources: &[ComposeSource]) -> Result<Object> {
+        let compose = |after| self.store.compose(&self.request, sources, after);
+        match compose(tree::after(sources, &self.request.name)).await {
+            Ok(object) => {
+                let is_source = |part: &Object| sources.iter().any(|s| s.name == part.name);
+                self.stored.retain(|_, part| !is_source(part));
+                Ok(object)
+            }
+            Err(error) if matches!(error.kind, Kind::Held | Kind::Denied | Kind::Unsupported) => {
+                tracing::debug!(%error, "the parts of an upload are joined without removing them");
+                compose(Sources::Keep).await
+            }
+            Err(error) => Err(error),
+        }
     }
 
     async fn join_level(&mut self, level: u32, sources: &[Object]) -> Result<Vec<Object>> {
@@ -269,7 +288,7 @@ impl PartsUpload {
             .map(|part| remove(Arc::clone(&self.store), part))
             .collect();
         stream::iter(removals)
-            .buffer_unordered(self.plan.in_flight.max(1))
+            .buffer_unordered(REMOVALS)
             .collect::<()>()
             .await;
     }

@@ -214,8 +214,11 @@ impl Client {
             attributes: &request.attributes,
         };
         let object = self.resolve_sent(failed, &sent).await?;
-        if after == Sources::Delete {
-            self.delete_joined(&request.name, sources).await?;
+        if after == Sources::Delete
+            && let Err(error) = self.delete_joined(&request.name, sources).await
+        {
+            // The target is there: whoever is told of a failure would take it for a stranger's.
+            tracing::debug!(%error, "a source of a compose stays behind");
         }
         Ok(object)
     }

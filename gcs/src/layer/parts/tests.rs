@@ -49,15 +49,16 @@ async fn fill(upload: &mut PartsUpload, content: &Bytes) -> Result<()> {
 
 #[tokio::test]
 async fn whatever_its_length_an_object_is_what_was_written() {
-    // Bytes, requests that write, requests that join.
-    for (length, writes, joins) in [
-        (0, 1, 0),
-        (1, 1, 0),
-        (1000, 1, 0),
-        (1001, 2, 1),
-        (32_000, 32, 1),
-        (32_001, 33, 2),
-        (70_500, 71, 4),
+    // Bytes; requests that write, that join, and that remove: what the last join takes goes with it.
+    for (length, writes, joins, removals) in [
+        (0, 1, 0, 0),
+        (1, 1, 0, 0),
+        (1000, 1, 0, 0),
+        (1001, 2, 1, 0),
+        (32_000, 32, 1, 0),
+        (32_001, 33, 2, 32),
+        (70_500, 71, 4, 71),
+        (260_000, 260, 10, 260),
     ] {
         let store = store();
         let mut upload = begin(&store, Preconditions::absent());
@@ -74,8 +75,8 @@ async fn whatever_its_length_an_object_is_what_was_written() {
         );
         assert_eq!(fake.names(), ["o"], "{length}: nothing stays behind");
         let calls = fake.calls();
-        let counts = (calls.of(Method::Write), calls.of(Method::Compose));
-        assert_eq!(counts, (writes, joins), "{length}");
+        let counts = [Method::Write, Method::Compose, Method::Delete].map(|call| calls.of(call));
+        assert_eq!(counts, [writes, joins, removals], "{length}");
     }
 }
 
@@ -139,7 +140,9 @@ async fn what_fails_leaves_the_old_object_and_no_parts() {
         let store = store();
         let old = store.inner().put("o", "old");
         store.pass(method, pass);
-        store.inject(method, 1, fault);
+        // Where parts may not be removed, the last join is asked for once more.
+        let times = if kind == Kind::Denied { 2 } else { 1 };
+        store.inject(method, times, fault);
         let mut upload = begin(&store, Preconditions::generation(old.generation));
         let result = match fill(&mut upload, &content(45_000)).await {
             Ok(()) => upload.finish().await.map(|_| ()),
@@ -167,12 +170,33 @@ async fn a_stranger_in_between_is_a_conflict() {
 
 #[tokio::test]
 async fn parts_that_cannot_be_removed_are_no_failure() {
+    for kind in [Kind::Held, Kind::Denied, Kind::Unsupported] {
+        let store = store();
+        store.inject(Method::Compose, 1, Fault::Before(kind));
+        store.inject(Method::Delete, 2, Fault::Before(Kind::Held));
+        let mut upload = begin(&store, Preconditions::absent());
+        let content = content(5000);
+        fill(&mut upload, &content).await.unwrap();
+        upload.finish().await.unwrap();
+        assert_eq!(store.inner().bytes("o").unwrap(), content);
+        assert_eq!(store.inner().names().len(), 3);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_removed_before_the_target_is_there() {
+    // The last of two levels does not come about in time.
     let store = store();
-    store.inject(Method::Delete, 2, Fault::Before(Kind::Held));
+    store.pass(Method::Compose, 2);
+    store.inject(Method::Compose, 1, Fault::Stall);
     let mut upload = begin(&store, Preconditions::absent());
-    fill(&mut upload, &content(5000)).await.unwrap();
-    upload.finish().await.unwrap();
-    assert_eq!(store.inner().names().len(), 3);
+    fill(&mut upload, &content(45_000)).await.unwrap();
+    let second = Duration::from_secs(1);
+    let finished = tokio::time::timeout(second, upload.finish()).await;
+    assert!(finished.is_err());
+    assert_eq!(store.inner().calls().of(Method::Delete), 0);
+    let names = store.inner().names();
+    assert_eq!(names.len(), 45 + 2, "{names:?}");
 }
 
 #[tokio::test(start_paused = true)]

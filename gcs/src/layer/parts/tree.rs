@@ -2,6 +2,9 @@
 
 use std::ops::Range;
 
+use crate::ObjectName;
+use crate::store::{ComposeSource, Sources};
+
 /// The most sources of one compose.
 pub(super) const FAN_IN: usize = 32;
 
@@ -13,9 +16,36 @@ pub(super) fn groups(count: usize) -> Vec<Range<usize>> {
         .collect()
 }
 
+/// What becomes of the sources of the compose that makes `target`. A stranger's object in a part's place is not ours to
+/// use up.
+pub(super) fn after(sources: &[ComposeSource], target: &ObjectName) -> Sources {
+    if sources.iter().any(|source| source.name == *target) {
+        Sources::Keep
+    } else {
+        Sources::Delete
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn sources_go_unless_one_of_them_is_the_target() {
+        let name = |name: &str| ObjectName::parse(name).unwrap();
+        let source = |object| ComposeSource {
+            name: name(object),
+            generation: None,
+            known: None,
+        };
+        for (sources, expected) in [
+            (["p/0", "p/1"], Sources::Delete),
+            (["o", "p/1"], Sources::Keep),
+            (["p/0", "o"], Sources::Keep),
+        ] {
+            assert_eq!(after(&sources.map(source), &name("o")), expected);
+        }
+    }
 
     /// Composes in all, the last one included, and levels.
     fn joins(mut count: usize) -> (usize, usize) {
