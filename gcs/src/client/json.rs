@@ -35,6 +35,7 @@ mod hedge;
 mod identity;
 mod limit;
 mod mutate;
+mod observer;
 mod operation;
 mod payload;
 mod proxy;
@@ -48,6 +49,7 @@ mod tokens;
 mod transport;
 mod upload;
 mod url;
+mod watch;
 mod write;
 
 use std::fmt;
@@ -60,6 +62,7 @@ pub use config::{Budget, Config, Hedge, Pool, Protocol, Retry, Timeouts};
 pub use endpoint::{Endpoint, InvalidEndpoint};
 pub use hedge::Hedged;
 pub use limit::Rate;
+pub use observer::{Attempt, Observer, Outcome, Reason, Repetition};
 pub use transport::Http;
 
 use crate::object::{Bucket, Folder, Layout};

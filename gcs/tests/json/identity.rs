@@ -17,7 +17,7 @@ use crate::script::{Server, Step, answer, config, json, name, object, read, refu
 
 /// A provider whose tokens can be taken away, and which counts who asks.
 #[derive(Debug, Clone)]
-struct Broker(Arc<Mutex<State>>);
+pub struct Broker(Arc<Mutex<State>>);
 
 #[derive(Debug)]
 struct State {
@@ -32,7 +32,7 @@ struct State {
 }
 
 impl Broker {
-    fn new() -> Self {
+    pub fn new() -> Self {
         Self(Arc::new(Mutex::new(State {
             tag: EntityTag::new(),
             number: 1,
@@ -43,7 +43,7 @@ impl Broker {
         })))
     }
 
-    fn credentials(&self) -> Option<Credentials> {
+    pub fn credentials(&self) -> Option<Credentials> {
         Some(Credentials::from(self.clone()))
     }
 

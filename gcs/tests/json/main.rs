@@ -19,6 +19,7 @@ mod independent;
 mod limits;
 mod lost;
 mod network;
+mod observer;
 mod proxies;
 mod reads;
 mod script;

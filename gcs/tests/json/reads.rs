@@ -325,7 +325,28 @@ async fn many_keys_of_metadata_are_many_headers() {
     let keys: Vec<_> = (0..300).map(|i| format!("x-goog-meta-{i}")).collect();
     let mut headers: Vec<_> = keys.iter().map(|key| (key.as_str(), "v")).collect();
     headers.push(("x-goog-generation", "7"));
-    let server = Server::new([answer(200, &headers, "x")]);
-    let bytes = drain(server.store().read(&read("o")).await).await;
+    let many = || answer(200, &headers, "x");
+    // Whoever repeats nothing reads it as well: it was no failure.
+    let mut config = config(None);
+    config.retry.attempts = 1;
+    let server = Server::new([many(), many()]);
+    let store = server.store_with(config);
+    let start = Instant::now();
+    let bytes = drain(store.read(&read("o")).await).await;
     assert_eq!(bytes.unwrap(), b"x");
+    assert_eq!(server.seen().len(), 2, "the first asks twice");
+    assert_eq!(start.elapsed(), Duration::ZERO);
+    for _ in 0..2 {
+        server.then([many()]);
+        let bytes = drain(store.read(&read("o")).await).await;
+        assert_eq!(bytes.unwrap(), b"x");
+        assert_eq!(server.seen().len(), 1);
+    }
+    // More than are ever looked at, and no second request for that.
+    let keys: Vec<_> = (0..600).map(|i| format!("x-goog-meta-{i}")).collect();
+    let headers: Vec<_> = keys.iter().map(|key| (key.as_str(), "v")).collect();
+    server.then([answer(200, &headers, "x")]);
+    let error = store.read(&read("o")).await.unwrap_err();
+    assert_eq!(error.kind, Kind::Unavailable);
+    assert_eq!(server.seen().len(), 1);
 }

@@ -1,5 +1,7 @@
 //! Requests and answers, as the operations word them.
 
+use std::ops::Range;
+use std::sync::atomic::AtomicU32;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -21,7 +23,8 @@ pub(super) struct Call<'a> {
     pub(super) subject: &'a str,
     pub(super) method: Method,
     pub(super) uri: Uri,
-    pub(super) headers: HeaderMap,
+    /// Each name once.
+    pub(super) headers: Vec<(HeaderName, HeaderValue)>,
     pub(super) payload: Payload,
     /// Whether a precondition goes along, which decides what a 412 means.
     pub(super) conditional: bool,
@@ -31,6 +34,10 @@ pub(super) struct Call<'a> {
     pub(super) collect: Option<usize>,
     /// Part of the URL that no message may repeat.
     pub(super) secret: Option<&'a str>,
+    /// Where in the payload content is.
+    pub(super) content: Range<u64>,
+    /// Requests for the same so far, those of calls before this one included.
+    pub(super) requests: AtomicU32,
 }
 
 /// The longest answer about one object, far above what its metadata may hold.
@@ -61,13 +68,15 @@ impl<'a> Call<'a> {
             subject,
             method,
             uri,
-            headers: HeaderMap::new(),
+            headers: Vec::new(),
             payload: Payload::default(),
             conditional: false,
             target: Preconditions::default(),
             source: Preconditions::default(),
             collect: Some(ONE_OBJECT),
             secret: None,
+            content: 0..0,
+            requests: AtomicU32::new(0),
         }
     }
 
@@ -80,7 +89,7 @@ impl<'a> Call<'a> {
     }
 
     pub(super) fn header(mut self, name: HeaderName, value: HeaderValue) -> Self {
-        self.headers.insert(name, value);
+        self.headers.push((name, value));
         self
     }
 

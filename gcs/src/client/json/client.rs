@@ -8,7 +8,6 @@ use futures_util::future::{Either, select};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use tokio::time::{Instant, sleep, timeout_at};
 
-use super::InvalidConfig;
 use super::answer::Refusal;
 use super::call::{Answer, Call, Content, Failed};
 use super::clock::Clock;
@@ -20,10 +19,14 @@ use super::operation::Operation;
 use super::retry::{self, Noise, Safety};
 use super::transport::{Arrived, Host, Http, Lost, Sending};
 use super::url::Urls;
+use super::{InvalidConfig, Observer, Reason};
 use crate::{BucketName, Cause, Error, Kind, Result};
 
 /// The most that is read of an error's body.
 const REFUSAL: usize = 64 << 10;
+
+/// Headers of most requests, the one of the host included.
+const HEADERS: usize = 6;
 
 const USER_PROJECT: HeaderName = HeaderName::from_static("x-goog-user-project");
 
@@ -39,6 +42,7 @@ pub(super) struct Client {
     pub(super) upload_chunk: u64,
     pub(super) clock: Clock,
     pub(super) host: Arc<Host>,
+    pub(super) observer: Option<Arc<dyn Observer>>,
     http: Http,
     identity: Identity,
     /// Sent with every request.
@@ -75,6 +79,7 @@ impl Client {
             noise: Noise::new(config.retry.seed),
             upload_chunk: config.upload_chunk,
             clock: Clock::new(),
+            observer: config.observer,
             http,
             identity: Identity::new(config.credentials),
             headers,
@@ -133,6 +138,7 @@ impl Client {
                 ?pause,
                 "repeating"
             );
+            self.failed_once(call.operation, &error, pause);
             sleep(pause).await;
         }
         unreachable!("attempts are counted to the end of time");
@@ -166,30 +172,52 @@ impl Client {
     }
 
     /// One attempt; two where the store rejects a token that can be replaced.
+    ///
+    /// What few calls do is on the heap, so that the others are small: a future that is moved and awaited costs by its
+    /// size.
     async fn attempt(&self, call: &Call<'_>, deadline: &mut Deadline) -> Result<Answer> {
-        let proof = self.proof(call, deadline.end()).await?;
-        let answer = self.hedged(call, proof.as_ref(), deadline).await;
-        let (Err(error), Some(proof)) = (&answer, &proof) else {
-            return answer;
+        let start = self.now_if_observed();
+        let proof = self.proof(call, deadline.end()).await;
+        let proof = proof.inspect_err(|_| self.tokenless(call, start))?;
+        let hedge = self.hedge.filter(|_| call.operation == Operation::Get);
+        let answer = match hedge {
+            Some(hedge) => Box::pin(self.hedged(&hedge, call, proof.as_ref(), deadline)).await,
+            None => self.exchange(call, proof.as_ref(), deadline).await,
         };
-        if error.kind != Kind::Unauthenticated {
-            return answer;
+        match (answer, &proof) {
+            (Err(error), Some(proof)) if error.kind == Kind::Unauthenticated => {
+                Box::pin(self.reject(call, proof, error, deadline)).await
+            }
+            (answer, _) => answer,
         }
+    }
+
+    /// Another request where there is a token in place of `proof`, else the `error` by which the store rejects it.
+    async fn reject(
+        &self,
+        call: &Call<'_>,
+        proof: &Proof,
+        error: Error,
+        deadline: &mut Deadline,
+    ) -> Result<Answer> {
         tracing::debug!(
             operation = call.operation.name(),
             "the store rejects the token"
         );
         let reported = timeout_at(deadline.end(), self.identity.reject(proof)).await;
         match reported {
-            Ok(Ok(Some(fresh))) => self.exchange(call, Some(&fresh), deadline).await,
-            Ok(Ok(None)) => answer,
+            Ok(Ok(Some(fresh))) => {
+                self.repeating(call.operation, Reason::Token, Duration::ZERO);
+                self.exchange(call, Some(&fresh), deadline).await
+            }
+            Ok(Ok(None)) => Err(error),
             Ok(Err(error)) => Err(self.no_token(call, &error)),
             Err(_) => Err(self.lost(call, &no_token_in_time())),
         }
     }
 
     async fn proof(&self, call: &Call<'_>, deadline: Instant) -> Result<Option<Proof>> {
-        if !self.endpoint.serves(&call.uri) {
+        if self.identity.is_nobody() || !self.endpoint.serves(&call.uri) {
             return Ok(None);
         }
         match timeout_at(deadline, self.identity.proof()).await {
@@ -202,25 +230,23 @@ impl Client {
     /// One request and its answer, or the answer to a second one where the first is slow.
     async fn hedged(
         &self,
+        hedge: &Hedge,
         call: &Call<'_>,
         proof: Option<&Proof>,
         deadline: &mut Deadline,
     ) -> Result<Answer> {
-        let Some(hedge) = self.hedge.filter(|_| call.operation == Operation::Get) else {
-            return self.exchange(call, proof, deadline).await;
-        };
-        self.host.hedges.earn(&hedge);
+        self.host.hedges.earn(hedge);
         let mut of_second = *deadline;
-        // On the heap, so that calls that never ask twice are no larger for it.
         let first = Box::pin(self.exchange(call, proof, deadline));
         let first = match select(first, pin!(sleep(hedge.after))).await {
             Either::Left((answer, _)) => return answer,
             Either::Right(((), first)) => first,
         };
-        if !self.host.hedges.take(&hedge) {
+        if !self.host.hedges.take(hedge) {
             return first.await;
         }
         tracing::debug!(operation = call.operation.name(), "asking twice");
+        self.repeating(call.operation, Reason::Slow, Duration::ZERO);
         let second = Box::pin(self.exchange(call, proof, &mut of_second));
         let (answer, of_second) = match select(first, second).await {
             Either::Left((answer, _)) if is_told(&answer) => (answer, false),
@@ -241,36 +267,18 @@ impl Client {
         proof: Option<&Proof>,
         deadline: &mut Deadline,
     ) -> Result<Answer> {
-        let mut headers = call.headers.clone();
-        if let Some(proof) = proof {
-            proof.add_to(&mut headers);
-        }
-        // Behind the provider's, whose idea of the project to bill is a default.
-        for (name, value) in &self.headers {
-            headers.insert(name.clone(), value.clone());
-        }
-        let sending = Sending {
-            method: &call.method,
-            uri: &call.uri,
-            headers,
-            payload: &call.payload,
-        };
         let lost = |lost: Lost| self.lost(call, &lost);
-        let arrived = self
-            .http
-            .send(sending, &self.timeouts, deadline)
-            .await
-            .map_err(lost)?;
+        let arrived = self.ask(call, proof, deadline).await.map_err(lost)?;
         let deadline = deadline.end();
         self.host.silence.heard();
         self.clock.hear(&arrived.headers, SystemTime::now());
         let success =
             arrived.status.is_success() || arrived.status == StatusCode::PERMANENT_REDIRECT;
         if !success {
-            return Err(self.refused(call, proof, arrived, deadline).await);
+            return Err(Box::pin(self.refused(call, proof, arrived, deadline)).await);
         }
         let body = match call.collect {
-            None => Content::Flow(arrived.flow),
+            None => Content::Flow(arrived.flow.counted_by(self.observer.clone())),
             Some(limit) => {
                 Content::Whole(arrived.flow.collect(limit, deadline).await.map_err(lost)?)
             }
@@ -280,6 +288,52 @@ impl Client {
             headers: arrived.headers,
             body,
         })
+    }
+
+    /// One request and the head of its answer; another, once, where that head needs more room than is made for it.
+    async fn ask(
+        &self,
+        call: &Call<'_>,
+        proof: Option<&Proof>,
+        deadline: &mut Deadline,
+    ) -> Result<Arrived, Lost> {
+        let is_media = call.collect.is_none();
+        loop {
+            let wide = is_media && self.http.is_wide();
+            let sending = Sending {
+                method: &call.method,
+                uri: &call.uri,
+                headers: self.headers(call, proof),
+                payload: &call.payload,
+                meter: self.meter(call),
+                wide,
+            };
+            let watch = self.watch(call);
+            let arrived = self.http.send(sending, &self.timeouts, deadline).await;
+            if let Some(watch) = watch {
+                watch.end(&arrived);
+            }
+            match arrived {
+                Err(lost) if lost.too_large && is_media && !wide => {
+                    self.http.widen();
+                    self.repeating(call.operation, Reason::Headers, Duration::ZERO);
+                }
+                arrived => return arrived,
+            }
+        }
+    }
+
+    fn headers(&self, call: &Call<'_>, proof: Option<&Proof>) -> HeaderMap {
+        let mut headers = HeaderMap::with_capacity(HEADERS);
+        headers.extend(call.headers.iter().cloned());
+        if let Some(proof) = proof {
+            proof.add_to(&mut headers);
+        }
+        // Behind the provider's, whose idea of the project to bill is a default.
+        for (name, value) in &self.headers {
+            headers.insert(name.clone(), value.clone());
+        }
+        headers
     }
 
     async fn refused(

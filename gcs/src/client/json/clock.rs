@@ -3,20 +3,31 @@
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use http::{HeaderMap, header};
+use http::{HeaderMap, HeaderValue, header};
+use parking_lot::Mutex;
 
 use crate::store::ClockOffset;
 
 /// No offset between two times that a `Date` can tell.
 const UNKNOWN: i64 = i64::MIN;
 
+/// Bytes of a `Date` in the form that servers send.
+const DATE: usize = "Sun, 06 Nov 1994 08:49:37 GMT".len();
+
 /// The offset that the last answer told.
 #[derive(Debug)]
-pub(super) struct Clock(AtomicI64);
+pub(super) struct Clock {
+    offset: AtomicI64,
+    /// The last `Date` and its seconds: all answers within a second tell the same.
+    last: Mutex<([u8; DATE], i64)>,
+}
 
 impl Clock {
     pub(super) fn new() -> Self {
-        Self(AtomicI64::new(UNKNOWN))
+        Self {
+            offset: AtomicI64::new(UNKNOWN),
+            last: Mutex::new(([0; DATE], 0)),
+        }
     }
 
     /// Compares the `Date` of an answer that arrived `now`. One out of a cache tells a time long past, and has an `Age`.
@@ -24,17 +35,30 @@ impl Clock {
         if headers.contains_key(header::AGE) {
             return;
         }
-        let date = headers
-            .get(header::DATE)
-            .and_then(|date| date.to_str().ok());
-        let date = date.and_then(|date| httpdate::parse_http_date(date).ok());
-        if let Some(offset) = date.and_then(|date| Some(seconds(date)? - seconds(now)?)) {
-            self.0.store(offset, Ordering::Relaxed);
+        let date = headers.get(header::DATE).and_then(|date| self.date(date));
+        if let Some(offset) = date.and_then(|date| Some(date - seconds(now)?)) {
+            self.offset.store(offset, Ordering::Relaxed);
         }
     }
 
+    /// Seconds since the epoch.
+    fn date(&self, date: &HeaderValue) -> Option<i64> {
+        let text: Option<[u8; DATE]> = date.as_bytes().try_into().ok();
+        if let Some(text) = text {
+            let last = self.last.lock();
+            if last.0 == text {
+                return Some(last.1);
+            }
+        }
+        let parsed = seconds(httpdate::parse_http_date(date.to_str().ok()?).ok()?)?;
+        if let Some(text) = text {
+            *self.last.lock() = (text, parsed);
+        }
+        Some(parsed)
+    }
+
     pub(super) fn offset(&self) -> Option<ClockOffset> {
-        let offset = self.0.load(Ordering::Relaxed);
+        let offset = self.offset.load(Ordering::Relaxed);
         (offset != UNKNOWN).then_some(ClockOffset(offset))
     }
 }

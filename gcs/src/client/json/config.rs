@@ -1,10 +1,11 @@
 //! What a caller may choose.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use google_cloud_auth::credentials::Credentials;
 
-use super::{Endpoint, Rate};
+use super::{Endpoint, Observer, Rate};
 
 /// How one bucket is talked to.
 ///
@@ -34,6 +35,8 @@ pub struct Config {
     /// 256 KiB. An upload holds at most two of them in memory, one under way and one being filled, which
     /// [`Store::upload_memory`](crate::Store::upload_memory) tells.
     pub upload_chunk: u64,
+    /// Who counts requests and bytes; `None`: nobody.
+    pub observer: Option<Arc<dyn Observer>>,
 }
 
 impl Default for Config {
@@ -47,6 +50,7 @@ impl Default for Config {
             retry: Retry::default(),
             hedge: None,
             upload_chunk: 8 << 20,
+            observer: None,
         }
     }
 }

@@ -42,14 +42,13 @@ pub(super) type Dial = Arc<dyn Fn() -> io::Result<DuplexStream> + Send + Sync>;
 /// Opens connections.
 #[derive(Clone)]
 pub(super) enum Connector {
-    Network(Network),
+    Network(Arc<Network>),
     /// Tests run client and server on one paused clock, which a socket would not wait for.
     #[cfg(any(test, feature = "testing"))]
     Memory(Dial, Protocol),
 }
 
 /// TCP, TLS and proxies.
-#[derive(Clone)]
 pub(super) struct Network {
     tcp: HttpConnector<Resolver>,
     tls: Arc<ClientConfig>,
@@ -73,7 +72,7 @@ impl Network {
     }
 
     /// A connection on the way that leads to `target`.
-    async fn open(self, target: Uri) -> Result<Link, BoxError> {
+    async fn open(self: Arc<Self>, target: Uri) -> Result<Link, BoxError> {
         match self.proxies.route(&target) {
             Route::Direct => Ok(Link::new(
                 self.secured(self.tcp.clone()).call(target).await?,
@@ -209,7 +208,7 @@ impl Service<Uri> for Connector {
     fn call(&mut self, target: Uri) -> Self::Future {
         match self {
             Self::Network(network) => {
-                let (opening, limit) = (network.clone().open(target), network.limit);
+                let (opening, limit) = (Arc::clone(network).open(target), network.limit);
                 Box::pin(async move {
                     let opened = timeout(limit, opening).await;
                     opened.unwrap_or_else(|_| Err(TooSlow(limit).into()))
@@ -327,6 +326,12 @@ pub(super) fn cause(error: &hyper_util::client::legacy::Error) -> (Cause, String
         chain = link.source();
     }
     (Cause::Broken, error.to_string())
+}
+
+/// Whether the head of an answer did not fit into what was set aside for it.
+pub(super) fn is_too_large(error: &hyper_util::client::legacy::Error) -> bool {
+    let hyper = StdError::source(error).and_then(|source| source.downcast_ref::<hyper::Error>());
+    hyper.is_some_and(hyper::Error::is_parse_too_large)
 }
 
 /// What is at the bottom of an error.

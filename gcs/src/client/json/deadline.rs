@@ -108,10 +108,7 @@ pub(super) fn patience(
 }
 
 /// How much of the time until `now` the body was, or may have been, moving.
-pub(super) fn moving(transit: Option<Transit>, length: u64, now: Instant) -> Duration {
-    let Some(transit) = transit else {
-        return Duration::ZERO;
-    };
+pub(super) fn moving(transit: Transit, length: u64, now: Instant) -> Duration {
     let longest = transit.last - transit.first + draining(length);
     longest.min(now - transit.first)
 }
@@ -158,7 +155,7 @@ mod tests {
         for (transit, length, end, until, free) in table {
             let got = patience(transit, length, start, at(end), &timeouts);
             assert_eq!((got - start).as_secs(), until, "{transit:?}");
-            let put_off = moving(transit, length, got);
+            let put_off = transit.map_or(Duration::ZERO, |transit| moving(transit, length, got));
             assert_eq!(put_off.as_secs(), free, "{transit:?}");
         }
     }

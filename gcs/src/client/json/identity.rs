@@ -46,6 +46,11 @@ impl Identity {
         Self(credentials)
     }
 
+    /// Whether we are anonymous.
+    pub(super) fn is_nobody(&self) -> bool {
+        self.0.is_none()
+    }
+
     /// Today's headers; `None` where we are anonymous.
     pub(super) async fn proof(&self) -> Result<Option<Proof>, CredentialsError> {
         let Some(credentials) = &self.0 else {

@@ -1,6 +1,7 @@
 //! What a request carries: pieces that are kept for replay and never copied.
 
 use std::convert::Infallible;
+use std::ops::Range;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -10,6 +11,7 @@ use http_body::{Body, Frame, SizeHint};
 use parking_lot::Mutex;
 use tokio::time::{Instant, Sleep, sleep_until};
 
+use super::Observer;
 use super::deadline::Transit;
 use super::limit::Limiter;
 
@@ -18,7 +20,19 @@ const FRAME: usize = 256 << 10;
 
 /// Where a body on its way is: written by the body, read by whoever waits for the answer. `None` until the connection
 /// takes the first byte.
-pub(super) type Sent = Arc<Mutex<Option<Transit>>>;
+#[derive(Clone, Default)]
+pub(super) struct Sent(Arc<Mutex<Option<Transit>>>);
+
+impl Sent {
+    pub(super) fn transit(&self) -> Option<Transit> {
+        *self.0.lock()
+    }
+
+    fn change(&self, change: impl FnOnce(Option<Transit>) -> Transit) {
+        let mut transit = self.0.lock();
+        *transit = Some(change(*transit));
+    }
+}
 
 /// The body of a request. Cloning shares the bytes.
 #[derive(Clone, Default)]
@@ -72,16 +86,25 @@ impl Payload {
     }
 
     /// A body that sends these bytes and records in `sent` what the connection took.
-    /// `limiter` bounds its rate.
-    pub(super) fn outgoing(&self, sent: &Sent, limiter: Option<Arc<Limiter>>) -> Outgoing {
-        Outgoing {
-            limiter,
-            held: None,
-            pieces: self.pieces.clone().into_iter(),
-            current: Bytes::new(),
-            left: self.length,
-            sent: Arc::clone(sent),
-        }
+    /// `limiter` bounds its rate, and `meter` counts it.
+    pub(super) fn outgoing(
+        &self,
+        sent: &Sent,
+        limiter: Option<Arc<Limiter>>,
+        meter: Option<Meter>,
+    ) -> Outgoing {
+        Outgoing((!self.is_empty()).then(|| {
+            Box::new(Leaving {
+                limiter,
+                meter,
+                held: None,
+                pieces: self.pieces.clone().into_iter(),
+                current: Bytes::new(),
+                gone: 0,
+                length: self.length,
+                sent: sent.clone(),
+            })
+        }))
     }
 }
 
@@ -93,18 +116,41 @@ impl From<Bytes> for Payload {
     }
 }
 
-/// A [`Payload`] on its way.
-pub(super) struct Outgoing {
+/// Counts the part of a payload that is content.
+#[derive(Debug, Clone)]
+pub(super) struct Meter {
+    pub(super) observer: Arc<dyn Observer>,
+    pub(super) content: Range<u64>,
+}
+
+impl Meter {
+    /// Counts what of the bytes at `range` of the payload is content.
+    fn count(&self, range: Range<u64>) {
+        let first = range.start.max(self.content.start);
+        let bytes = range.end.min(self.content.end).saturating_sub(first);
+        if bytes > 0 {
+            self.observer.sent(bytes);
+        }
+    }
+}
+
+/// A [`Payload`] on its way. Most requests have none and are moved about often, so it is small.
+pub(super) struct Outgoing(Option<Box<Leaving>>);
+
+struct Leaving {
     pieces: std::vec::IntoIter<Bytes>,
     current: Bytes,
-    left: u64,
+    /// Bytes that the connection took, and all there are.
+    gone: u64,
+    length: u64,
     sent: Sent,
     limiter: Option<Arc<Limiter>>,
+    meter: Option<Meter>,
     /// A frame whose turn has not come.
     held: Option<(Pin<Box<Sleep>>, Bytes)>,
 }
 
-impl Outgoing {
+impl Leaving {
     /// The next frame.
     fn cut(&mut self) -> Option<Bytes> {
         if self.current.is_empty() {
@@ -121,11 +167,32 @@ impl Outgoing {
     }
 
     fn leave(&mut self, frame: Bytes) -> Frame<Bytes> {
-        self.left -= frame.len() as u64;
-        let mut sent = self.sent.lock();
-        *sent = Some(Transit::advanced(*sent, frame.len() as u64));
-        drop(sent);
+        let count = frame.len() as u64;
+        self.sent
+            .change(|transit| Transit::advanced(transit, count));
+        if let Some(meter) = &self.meter {
+            meter.count(self.gone..self.gone + count);
+        }
+        self.gone += count;
         Frame::data(frame)
+    }
+
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Frame<Bytes>>> {
+        if self.held.is_none() {
+            let Some(frame) = self.cut() else {
+                return Poll::Ready(None);
+            };
+            let Some(end) = self.hold(&frame) else {
+                return Poll::Ready(Some(self.leave(frame)));
+            };
+            self.sent.change(|transit| Transit::held(transit, end));
+            self.held = Some((Box::pin(sleep_until(end)), frame));
+        }
+        if let Some((sleep, _)) = &mut self.held {
+            ready!(sleep.as_mut().poll(cx));
+        }
+        let frame = self.held.take().map(|(_, frame)| self.leave(frame));
+        Poll::Ready(frame)
     }
 }
 
@@ -137,32 +204,19 @@ impl Body for Outgoing {
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        let this = self.get_mut();
-        if this.held.is_none() {
-            let Some(frame) = this.cut() else {
-                return Poll::Ready(None);
-            };
-            let Some(end) = this.hold(&frame) else {
-                return Poll::Ready(Some(Ok(this.leave(frame))));
-            };
-            let mut sent = this.sent.lock();
-            *sent = Some(Transit::held(*sent, end));
-            drop(sent);
-            this.held = Some((Box::pin(sleep_until(end)), frame));
+        match &mut self.get_mut().0 {
+            Some(leaving) => leaving.poll(cx).map(|frame| frame.map(Ok)),
+            None => Poll::Ready(None),
         }
-        if let Some((sleep, _)) = &mut this.held {
-            ready!(sleep.as_mut().poll(cx));
-        }
-        let frame = this.held.take().map(|(_, frame)| this.leave(frame));
-        Poll::Ready(frame.map(Ok))
     }
 
     fn is_end_stream(&self) -> bool {
-        self.left == 0
+        self.size_hint().exact() == Some(0)
     }
 
     fn size_hint(&self) -> SizeHint {
-        SizeHint::with_exact(self.left)
+        let left = self.0.as_ref().map(|leaving| leaving.length - leaving.gone);
+        SizeHint::with_exact(left.unwrap_or(0))
     }
 }
 
@@ -182,10 +236,10 @@ mod tests {
 
     async fn sent(payload: &Payload) -> (Bytes, u64) {
         let sent = Sent::default();
-        let body = payload.outgoing(&sent, None);
+        let body = payload.outgoing(&sent, None, None);
         assert_eq!(body.size_hint().exact(), Some(payload.len()));
         let bytes = body.collect().await.unwrap().to_bytes();
-        let taken = sent.lock().map_or(0, |transit| transit.taken());
+        let taken = sent.transit().map_or(0, |transit| transit.taken());
         (bytes, taken)
     }
 
@@ -218,7 +272,7 @@ mod tests {
     #[tokio::test]
     async fn large_pieces_leave_in_frames() {
         let payload = Payload::from(Bytes::from(vec![1; FRAME * 2 + 1]));
-        let mut body = payload.outgoing(&Arc::default(), None);
+        let mut body = payload.outgoing(&Sent::default(), None, None);
         let mut lengths = Vec::new();
         while let Some(frame) = body.frame().await {
             lengths.push(frame.unwrap().into_data().unwrap().len());

@@ -36,6 +36,7 @@ pub(super) async fn read(client: &Shared, request: &ReadRequest) -> Result<Read>
         generation: request.generation,
         range: request.range.clone(),
         preconditions: request.preconditions,
+        requests: 0,
     };
     let opened = open(client, &aim).await?;
     let head = opened.head;
@@ -53,6 +54,7 @@ pub(super) async fn read(client: &Shared, request: &ReadRequest) -> Result<Read>
         }),
         flow: Some(opened.flow),
         resumes: client.retry.resumes,
+        requests: opened.requests,
     };
     Ok(Read {
         generation: head.generation,
@@ -70,11 +72,14 @@ struct Aim<'a> {
     generation: Option<Generation>,
     range: Option<Range<u64>>,
     preconditions: Preconditions,
+    /// Requests for them so far.
+    requests: u32,
 }
 
 struct Opened {
     head: Head,
     flow: Flow,
+    requests: u32,
 }
 
 async fn open(client: &Shared, aim: &Aim<'_>) -> Result<Opened> {
@@ -88,6 +93,7 @@ async fn open(client: &Shared, aim: &Aim<'_>) -> Result<Opened> {
         .header(header::ACCEPT_ENCODING, HeaderValue::from_static("gzip"))
         .under(&aim.preconditions);
     call.collect = None;
+    call.requests = aim.requests.into();
     if let Some(range) = &aim.range {
         call = call.header(header::RANGE, range_header(range));
     }
@@ -101,7 +107,11 @@ async fn open(client: &Shared, aim: &Aim<'_>) -> Result<Opened> {
     head.check(&headers, aim.range.as_ref(), wanted)
         .map_err(|why| call.error(Kind::Corrupt, why))?;
     match body {
-        Content::Flow(flow) => Ok(Opened { head, flow }),
+        Content::Flow(flow) => Ok(Opened {
+            head,
+            flow,
+            requests: call.requests.into_inner(),
+        }),
         Content::Whole(_) => Err(call.malformed(Malformed("body"))),
     }
 }
@@ -125,13 +135,16 @@ struct Body {
     flow: Option<Flow>,
     /// How often it may be taken up again before another byte arrives.
     resumes: u32,
+    /// Requests so far.
+    requests: u32,
 }
 
 impl Body {
+    /// What few bodies need is on the heap, so that a small read is not a large future.
     async fn step(mut self) -> Result<Option<(Bytes, Self)>> {
         while self.next < self.end {
             let Some(flow) = &mut self.flow else {
-                self.resume().await?;
+                Box::pin(self.resume()).await?;
                 continue;
             };
             match flow.next().await {
@@ -140,10 +153,10 @@ impl Body {
                     self.take(&piece)?;
                     return Ok(Some((piece, self)));
                 }
-                Some(Err(lost)) => self.interrupted(&lost).await?,
+                Some(Err(lost)) => Box::pin(self.interrupted(&lost)).await?,
                 None => {
                     let lost = Lost::new(Cause::Broken, "the body ends early");
-                    self.interrupted(&lost).await?;
+                    Box::pin(self.interrupted(&lost)).await?;
                 }
             }
         }
@@ -196,6 +209,7 @@ impl Body {
         let Some(pause) = pause else {
             return Err(error);
         };
+        self.client.failed_once(Operation::Get, &error, pause);
         sleep(pause).await;
         Ok(())
     }
@@ -206,6 +220,7 @@ impl Body {
             generation: Some(self.generation),
             range: Some(self.next..self.end),
             preconditions: Preconditions::default(),
+            requests: self.requests,
         };
         let opened = open(&self.client, &aim).await?;
         if opened.head.size != self.size {
@@ -215,6 +230,7 @@ impl Body {
             ));
         }
         self.flow = Some(opened.flow);
+        self.requests = opened.requests;
         Ok(())
     }
 

@@ -163,9 +163,13 @@ pub(super) fn crc32c_text(crc32c: u32) -> String {
 }
 
 pub(super) fn parse_object(json: &[u8]) -> Result<Object, Malformed> {
-    serde_json::from_slice::<ObjectResource<'_>>(json)
-        .map_err(|_| Malformed("object"))?
-        .into_object()
+    let object: ObjectResource<'_> = parsed(json).ok_or(Malformed("object"))?;
+    object.into_object()
+}
+
+/// Looking at all of the text once is cheaper than at each of its strings.
+fn parsed<'a, T: Deserialize<'a>>(json: &'a [u8]) -> Option<T> {
+    serde_json::from_str(str::from_utf8(json).ok()?).ok()
 }
 
 #[derive(Deserialize)]
@@ -181,7 +185,7 @@ struct ListResource<'a> {
 /// A page of a list. Objects whose names this crate does not take (which only a foreign service can hold) are
 /// malformed rather than dropped: what is in the bucket is never hidden silently.
 pub(super) fn parse_list(json: &[u8]) -> Result<ListPage, Malformed> {
-    let list: ListResource<'_> = serde_json::from_slice(json).map_err(|_| Malformed("list"))?;
+    let list: ListResource<'_> = parsed(json).ok_or(Malformed("list"))?;
     let objects = list.items.into_iter().map(ObjectResource::into_object);
     Ok(ListPage {
         objects: objects.collect::<Result<_, _>>()?,

@@ -100,12 +100,13 @@ impl Client {
         Ok(Session { uri })
     }
 
-    /// Sends a chunk. Not repeated where it may have been stored: ask first.
+    /// Sends a chunk. Not repeated where it may have been stored: ask first. Adds to the `requests` that were sent for it.
     pub(super) async fn send_chunk(
         &self,
         session: &Session,
         request: &WriteRequest,
         chunk: &Chunk,
+        requests: &mut u32,
     ) -> Result<Progress, Failed> {
         let mut call =
             self.session_call(Operation::SessionChunk, session, &request.name, Method::PUT);
@@ -115,7 +116,11 @@ impl Client {
             call = call.header(HASH, ascii(hash));
         }
         call.payload = chunk.payload.clone();
-        let answer = self.run(&call).await?;
+        call.content = 0..chunk.payload.len();
+        call.requests = (*requests).into();
+        let answer = self.run(&call).await;
+        *requests = call.requests.into_inner();
+        let answer = answer?;
         progress(&answer, &request.name).map_err(Failed::certain)
     }
 

@@ -3,37 +3,42 @@
 //! [`Http`] is the pool that all buckets of a process share. It knows no retry and no meaning: a request goes out, and
 //! the head of an answer comes back, or the [`Cause`] why none does.
 
+mod flow;
+mod lost;
+
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Uri, Version, header};
-use http_body_util::BodyExt;
 use hyper::body::Incoming;
-use hyper_util::client::legacy::{self, Client};
+use hyper_util::client::legacy::{Client, ResponseFuture};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::time::{Instant, timeout_at};
 
 use super::config::{Pool, Timeouts};
-use super::connect::{self, Connector, Network};
+use super::connect::{Connector, Network};
 use super::deadline::{Deadline, moving, patience};
 use super::hedge::{Hedged, Hedges};
 use super::limit::Limiter;
-use super::payload::{Outgoing, Payload, Sent};
+use super::payload::{Meter, Outgoing, Payload, Sent};
 use super::proxy::Proxies;
 use super::retry::Retries;
 use super::silence::Silence;
 use crate::Cause;
 
+pub(super) use flow::Flow;
+pub(super) use lost::Lost;
+
 /// hyper takes no smaller buffer.
 const SMALLEST_BUFFER: usize = 8 << 10;
 
-/// Every key of an object's custom metadata is a header of its media; 8 KiB of metadata hold more than hyper's usual
-/// hundred.
+/// Every key of an object's custom metadata is a header of its media, and 8 KiB of metadata hold more than hyper's usual
+/// hundred. Room for more costs every answer an allocation of 24 KiB, so it is made once it is needed.
 const HEADERS: usize = 512;
 
 /// The same for HTTP/2, which counts bytes: names, values and 32 for each header.
@@ -63,6 +68,10 @@ fn connection_window(pool: &Pool) -> u32 {
 #[derive(Clone)]
 pub struct Http {
     client: Client<Connector, Outgoing>,
+    /// The same with room for [`HEADERS`], over connections of its own.
+    wide: Client<Connector, Outgoing>,
+    /// Whether an answer has needed that room.
+    widened: Arc<AtomicBool>,
     proxies: Proxies,
     slots: Arc<Semaphore>,
     bytes: Option<Arc<Limiter>>,
@@ -96,7 +105,7 @@ impl Http {
     pub fn new(pool: &Pool) -> Self {
         let proxies = Proxies::from_environment();
         let network = Network::new(pool.connect_timeout, proxies.clone(), pool.protocol);
-        Self::over(Connector::Network(network), proxies, pool)
+        Self::over(Connector::Network(Arc::new(network)), proxies, pool)
     }
 
     /// A pool of connections inside the process: `dial` makes the client's end of each, so that a server on the same
@@ -111,22 +120,25 @@ impl Http {
     }
 
     fn over(connector: Connector, proxies: Proxies, pool: &Pool) -> Self {
-        let client = Client::builder(TokioExecutor::new())
+        let mut builder = Client::builder(TokioExecutor::new());
+        builder
             .timer(TokioTimer::new())
             .pool_timer(TokioTimer::new())
             .pool_idle_timeout(pool.idle_timeout)
             .pool_max_idle_per_host(pool.idle)
             .http1_max_buf_size(pool.read_buffer.max(SMALLEST_BUFFER))
-            .http1_max_headers(HEADERS)
             .http2_max_header_list_size(HEADER_BYTES)
             .http2_initial_stream_window_size(STREAM_WINDOW)
             .http2_initial_connection_window_size(connection_window(pool))
             // A connection that died would take all requests to its host with it, one deadline after the other.
             .http2_keep_alive_interval(PING_AFTER)
-            .http2_keep_alive_timeout(PING_LIMIT)
-            .build(connector);
+            .http2_keep_alive_timeout(PING_LIMIT);
+        let client = builder.build(connector.clone());
+        let wide = builder.http1_max_headers(HEADERS).build(connector);
         Self {
             client,
+            wide,
+            widened: Arc::default(),
             proxies,
             slots: Arc::new(Semaphore::new(pool.in_flight.max(1))),
             bytes: pool.byte_rate.map(Limiter::new).map(Arc::new),
@@ -148,6 +160,16 @@ impl Http {
         Arc::clone(hosts.entry(authority.to_owned()).or_default())
     }
 
+    /// Whether media may have many headers.
+    pub(super) fn is_wide(&self) -> bool {
+        self.widened.load(Ordering::Relaxed)
+    }
+
+    /// Has media of any object have many headers from now on.
+    pub(super) fn widen(&self) {
+        self.widened.store(true, Ordering::Relaxed);
+    }
+
     /// Sends one request and waits for the head of its answer, in no case beyond `deadline`, which is put off by the
     /// time in which the request's body moved.
     pub(super) async fn send(
@@ -156,10 +178,7 @@ impl Http {
         timeouts: &Timeouts,
         deadline: &mut Deadline,
     ) -> Result<Arrived, Lost> {
-        let slot = timeout_at(deadline.end(), Arc::clone(&self.slots).acquire_owned()).await;
-        let Ok(Ok(slot)) = slot else {
-            return Err(Lost::new(Cause::Busy, "all connections are in use"));
-        };
+        let slot = self.slot(deadline.end()).await?;
         if let Some(requests) = &self.requests {
             deadline.put_off(requests.pass(1).await);
         }
@@ -167,14 +186,19 @@ impl Http {
             let headers = &mut outgoing.headers;
             headers.insert(header::PROXY_AUTHORIZATION, authorization);
         }
+        let client = if outgoing.wide {
+            &self.wide
+        } else {
+            &self.client
+        };
         let sent = Sent::default();
         let length = outgoing.payload.len();
         let request = outgoing.request(&sent, self.bytes.clone());
-        let answer = self
-            .wait(request, length, &sent, timeouts, deadline.end())
-            .await;
-        let transit = *sent.lock();
-        deadline.put_off(moving(transit, length, Instant::now()));
+        let answer = client.request(request);
+        let answer = wait(answer, length, &sent, timeouts, deadline.end()).await;
+        if let Some(transit) = sent.transit() {
+            deadline.put_off(moving(transit, length, Instant::now()));
+        }
         let (head, body) = answer?.into_parts();
         Ok(Arrived {
             status: head.status,
@@ -183,34 +207,49 @@ impl Http {
                 body,
                 idle: timeouts.idle,
                 limiter: self.bytes.clone(),
+                observer: None,
                 _slot: slot,
             },
         })
     }
 
-    /// Waits for the answer's head as long as [`patience`] says, which grows while the body of `length` bytes moves.
-    async fn wait(
-        &self,
-        request: Request<Outgoing>,
-        length: u64,
-        sent: &Sent,
-        timeouts: &Timeouts,
-        end: Instant,
-    ) -> Result<http::Response<Incoming>, Lost> {
-        let start = Instant::now();
-        let limit = || patience(*sent.lock(), length, start, end, timeouts);
-        let mut answer = std::pin::pin!(self.client.request(request));
-        loop {
-            // The body may begin to move at any time, and then the limit is another.
-            let look = limit().min(Instant::now() + timeouts.idle);
-            match timeout_at(look, &mut answer).await {
-                Ok(Ok(answer)) => return Ok(answer),
-                Ok(Err(error)) => return Err(Lost::from(&error)),
-                Err(_) if limit() <= look => {
-                    return Err(Lost::silent("no answer", look - start));
-                }
-                Err(_) => {}
+    /// A connection's slot.
+    async fn slot(&self, end: Instant) -> Result<OwnedSemaphorePermit, Lost> {
+        // Nobody is overtaken: what is given back goes to those who wait.
+        if let Ok(slot) = Arc::clone(&self.slots).try_acquire_owned() {
+            return Ok(slot);
+        }
+        match timeout_at(end, Arc::clone(&self.slots).acquire_owned()).await {
+            Ok(Ok(slot)) => Ok(slot),
+            _ => Err(Lost::new(Cause::Busy, "all connections are in use")),
+        }
+    }
+}
+
+/// Waits for the answer's head as long as [`patience`] says, which grows while the body of `length` bytes moves.
+async fn wait(
+    mut answer: ResponseFuture,
+    length: u64,
+    sent: &Sent,
+    timeouts: &Timeouts,
+    end: Instant,
+) -> Result<http::Response<Incoming>, Lost> {
+    let start = Instant::now();
+    let limit = || patience(sent.transit(), length, start, end, timeouts);
+    let mut now = start;
+    loop {
+        // The body may begin to move at any time, and then the limit is another.
+        let look = match length {
+            0 => limit(),
+            _ => limit().min(now + timeouts.idle),
+        };
+        match timeout_at(look, &mut answer).await {
+            Ok(Ok(answer)) => return Ok(answer),
+            Ok(Err(error)) => return Err(Lost::from(&error)),
+            Err(_) if limit() <= look => {
+                return Err(Lost::silent("no answer", look - start));
             }
+            Err(_) => now = Instant::now(),
         }
     }
 }
@@ -221,11 +260,15 @@ pub(super) struct Sending<'a> {
     pub(super) uri: &'a Uri,
     pub(super) headers: HeaderMap,
     pub(super) payload: &'a Payload,
+    /// Who counts which part of the payload.
+    pub(super) meter: Option<Meter>,
+    /// Whether the answer may have many headers.
+    pub(super) wide: bool,
 }
 
 impl Sending<'_> {
     fn request(self, sent: &Sent, limiter: Option<Arc<Limiter>>) -> Request<Outgoing> {
-        let mut request = Request::new(self.payload.outgoing(sent, limiter));
+        let mut request = Request::new(self.payload.outgoing(sent, limiter, self.meter));
         *request.method_mut() = self.method.clone();
         *request.uri_mut() = self.uri.clone();
         *request.version_mut() = Version::HTTP_11;
@@ -244,121 +287,4 @@ pub(super) struct Arrived {
     pub(super) status: StatusCode,
     pub(super) headers: HeaderMap,
     pub(super) flow: Flow,
-}
-
-/// A body as it arrives. Holds its connection's slot until it is dropped.
-pub(super) struct Flow {
-    body: Incoming,
-    idle: Duration,
-    limiter: Option<Arc<Limiter>>,
-    _slot: OwnedSemaphorePermit,
-}
-
-impl Flow {
-    /// The next bytes, never empty; `None` where the body ended as it should.
-    pub(super) async fn next(&mut self) -> Option<Result<Bytes, Lost>> {
-        let piece = self.arrive().await?;
-        if let Ok(bytes) = &piece {
-            self.pass(bytes.len()).await;
-        }
-        Some(piece)
-    }
-
-    /// Waits until the rate allows for another `count` bytes.
-    async fn pass(&self, count: usize) {
-        if let Some(limiter) = &self.limiter {
-            limiter.pass(count as u64).await;
-        }
-    }
-
-    async fn arrive(&mut self) -> Option<Result<Bytes, Lost>> {
-        loop {
-            let frame = match timeout(self.idle, self.body.frame()).await {
-                Ok(frame) => frame?,
-                Err(_) => return Some(Err(Lost::silent("the body stalled", self.idle))),
-            };
-            match frame.map(hyper::body::Frame::into_data) {
-                Ok(Ok(bytes)) if !bytes.is_empty() => return Some(Ok(bytes)),
-                Ok(_) => {}
-                Err(error) => return Some(Err(Lost::new(Cause::Broken, &error.to_string()))),
-            }
-        }
-    }
-
-    /// The whole of a body that is at most `limit` bytes long.
-    pub(super) async fn collect(mut self, limit: usize, deadline: Instant) -> Result<Bytes, Lost> {
-        let all = async {
-            let Some(first) = self.arrive().await else {
-                return Ok(Bytes::new());
-            };
-            let first = first?;
-            let Some(second) = self.arrive().await else {
-                return Ok(first);
-            };
-            let mut all = BytesMut::from(first);
-            all.extend_from_slice(&second?);
-            while let Some(piece) = self.arrive().await {
-                if all.len() > limit {
-                    return Err(Lost::new(
-                        Cause::Broken,
-                        "the answer is longer than any should be",
-                    ));
-                }
-                all.extend_from_slice(&piece?);
-            }
-            Ok(all.freeze())
-        };
-        let all = timeout_at(deadline, all).await.unwrap_or_else(|_| {
-            Err(Lost::new(
-                Cause::TimedOut,
-                "half an answer before the deadline",
-            ))
-        })?;
-        self.pass(all.len()).await;
-        Ok(all)
-    }
-}
-
-/// Why there is no answer.
-#[derive(Debug)]
-pub(super) struct Lost {
-    pub(super) cause: Cause,
-    pub(super) detail: String,
-}
-
-impl Lost {
-    pub(super) fn new(cause: Cause, detail: &str) -> Self {
-        let detail = detail.to_owned();
-        Self { cause, detail }
-    }
-
-    fn silent(what: &str, limit: Duration) -> Self {
-        let detail = format!("{what} within {} s", limit.as_secs_f32());
-        Self {
-            cause: Cause::TimedOut,
-            detail,
-        }
-    }
-
-    /// One sentence about `host`.
-    pub(super) fn message(&self, host: &str) -> String {
-        let detail = &self.detail;
-        match self.cause {
-            Cause::UnknownHost => format!("the host {host} does not resolve: {detail}"),
-            Cause::Refused => format!("{host} refused the connection"),
-            Cause::Unreachable => format!("{host} cannot be reached: {detail}"),
-            Cause::Tls => format!("the TLS handshake with {host} failed: {detail}"),
-            Cause::Credentials => format!("there is no token to send: {detail}"),
-            Cause::Busy => format!("no connection to {host} came free: {detail}"),
-            Cause::TimedOut => format!("{host} is silent: {detail}"),
-            Cause::Broken => format!("the connection to {host} broke: {detail}"),
-        }
-    }
-}
-
-impl From<&legacy::Error> for Lost {
-    fn from(error: &legacy::Error) -> Self {
-        let (cause, detail) = connect::cause(error);
-        Self { cause, detail }
-    }
 }

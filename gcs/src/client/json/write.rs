@@ -1,5 +1,7 @@
 //! An object in one request.
 
+use std::ops::Range;
+
 use bytes::Bytes;
 use http::{HeaderValue, Method, header};
 
@@ -34,7 +36,7 @@ impl Client {
         let mut call = Call::new(Operation::Insert, request.name.as_str(), Method::POST, url)?
             .header(header::CONTENT_TYPE, content_type(&boundary))
             .under(&request.preconditions);
-        call.payload = multipart(&boundary, &resource::json(&insert), body);
+        (call.payload, call.content) = multipart(&boundary, &resource::json(&insert), body);
 
         let sent = Sent {
             name: &request.name,
@@ -70,8 +72,8 @@ fn content_type(boundary: &str) -> HeaderValue {
 }
 
 /// Metadata and bytes around a boundary of 128 random bits, which no body holds. The part's own content type is that
-/// of an object without one; the metadata's wins.
-fn multipart(boundary: &str, metadata: &[u8], body: &Payload) -> Payload {
+/// of an object without one; the metadata's wins. The range is where the bytes are.
+fn multipart(boundary: &str, metadata: &[u8], body: &Payload) -> (Payload, Range<u64>) {
     let mut head = Vec::with_capacity(metadata.len() + 192);
     for part in [
         b"--",
@@ -85,7 +87,9 @@ fn multipart(boundary: &str, metadata: &[u8], body: &Payload) -> Payload {
         head.extend_from_slice(part);
     }
     let mut payload = Payload::from(Bytes::from(head));
+    let first = payload.len();
     payload.append(body);
+    let content = first..payload.len();
     payload.push(format!("\r\n--{boundary}--\r\n").into());
-    payload
+    (payload, content)
 }

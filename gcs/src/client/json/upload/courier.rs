@@ -1,10 +1,13 @@
 //! The way of one chunk: sent, asked after, sent again from where the store is.
 
+use std::time::Duration;
+
 use parking_lot::Mutex;
 use tokio::time::{Instant, sleep};
 
 use crate::client::json::call::Failed;
 use crate::client::json::client::Shared;
+use crate::client::json::operation::Operation;
 use crate::client::json::resolve::Sent;
 use crate::client::json::session::{Chunk, Progress, Session};
 use crate::client::json::write::{OPERATION, check};
@@ -50,9 +53,13 @@ impl Courier {
         let mut rest = chunk.clone();
         let mut patience = Patience::new(&self.client);
         let mut may_have_acted = false;
+        let mut requests = 0;
         loop {
             let session = self.session().await.map_err(Failed::certain)?;
-            let sent = self.client.send_chunk(&session, &self.request, &rest).await;
+            let sent = self
+                .client
+                .send_chunk(&session, &self.request, &rest, &mut requests)
+                .await;
             if let Err(failed) = &sent {
                 patience.deadline += failed.moving;
             }
@@ -72,6 +79,7 @@ impl Courier {
                 Err(failed)
                     if is_gone(&failed.error) && !may_have_acted && patience.restart(chunk) =>
                 {
+                    self.again(&failed.error, Duration::ZERO);
                     *self.session.lock() = None;
                     rest = chunk.clone();
                     continue;
@@ -93,7 +101,17 @@ impl Courier {
                 self.error(Kind::Unavailable, "the store kept only some of the bytes")
             });
             rest = chunk.behind(stored);
-            patience.wait(stored, error, may_have_acted).await?;
+            let Some(pause) = patience.pause(stored, &error) else {
+                let attempts = u16::try_from(patience.futile).unwrap_or(u16::MAX);
+                return Err(Failed {
+                    may_have_acted,
+                    ..Failed::certain(Error { attempts, ..error })
+                });
+            };
+            self.again(&error, pause);
+            if !pause.is_zero() {
+                sleep(pause).await;
+            }
         }
     }
 
@@ -106,6 +124,12 @@ impl Courier {
         let session = self.client.begin_session(&self.request).await?;
         *self.session.lock() = Some(session.clone());
         Ok(session)
+    }
+
+    /// Tells that what is left of a chunk is about to be sent again.
+    fn again(&self, error: &Error, pause: Duration) {
+        self.client
+            .failed_once(Operation::SessionChunk, error, pause);
     }
 
     fn lost(&self, mut failed: Failed, may_have_acted: bool) -> Failed {
@@ -158,33 +182,21 @@ impl<'a> Patience<'a> {
         allowed
     }
 
-    /// Starts anew on progress, else pauses or gives up with `error`.
-    async fn wait(
-        &mut self,
-        stored: u64,
-        error: Error,
-        may_have_acted: bool,
-    ) -> Result<(), Failed> {
+    /// How long to pause: not at all after progress, with which it starts anew. `None` where it is over after `error`.
+    fn pause(&mut self, stored: u64, error: &Error) -> Option<Duration> {
         if stored > self.furthest {
             *self = Self {
                 furthest: stored,
                 restarts: self.restarts,
                 ..Self::new(self.client)
             };
-            return Ok(());
+            return Some(Duration::ZERO);
         }
         self.futile += 1;
+        if self.futile >= self.client.retry.attempts {
+            return None;
+        }
         let left = self.deadline.saturating_duration_since(Instant::now());
-        let allowed = self.futile < self.client.retry.attempts;
-        let pause = allowed.then(|| self.client.pause_of_body(&error, self.futile, left));
-        let Some(Some(pause)) = pause else {
-            let attempts = u16::try_from(self.futile).unwrap_or(u16::MAX);
-            return Err(Failed {
-                may_have_acted,
-                ..Failed::certain(Error { attempts, ..error })
-            });
-        };
-        sleep(pause).await;
-        Ok(())
+        self.client.pause_of_body(error, self.futile, left)
     }
 }
