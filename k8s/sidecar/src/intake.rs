@@ -1,17 +1,15 @@
 //! Takes a volume's descriptor from the driver.
 
-use std::fs::OpenOptions;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use gcsmount_k8s_contract::handoff::{self, MountMessage};
 use gcsmount_k8s_contract::layout::Volume;
-use nix::fcntl::OFlag;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+
+use crate::directory::Opened;
 
 /// How long the driver may take to say what it wants, once it has been dialed.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -32,17 +30,9 @@ pub(crate) fn receive(volume: &Volume) -> Result<(MountMessage, OwnedFd), String
     Ok(received)
 }
 
-/// Volumes have long names, and the address of a socket is short: it is reached through its opened directory.
 fn dial(volume: &Volume) -> io::Result<UnixStream> {
-    let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
-    let directory = OpenOptions::new()
-        .read(true)
-        .custom_flags(flags.bits())
-        .open(&volume.dir)?;
-    let name = volume.socket();
-    let name = name.file_name().ok_or(io::ErrorKind::InvalidInput)?;
-    let path = PathBuf::from(format!("/proc/self/fd/{}", directory.as_raw_fd())).join(name);
-    UnixStream::connect(path)
+    let directory = Opened::of(volume)?;
+    UnixStream::connect(directory.reach(&volume.socket())?)
 }
 
 /// Whether the mount behind the descriptor is gone: unmounted by the driver, or aborted.

@@ -5,6 +5,8 @@ use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use gcsmount_k8s_contract::defaulting::Defaulting;
+use gcsmount_k8s_contract::kernel_params::Parameter;
 use gcsmount_k8s_contract::layout::Volume;
 use gcsmount_k8s_contract::options::Options;
 use gcsmount_k8s_contract::status::Code;
@@ -18,6 +20,8 @@ pub struct Order {
     pub bucket: String,
     /// The options, sorted out.
     pub options: Options,
+    /// What the driver says of the machine, for settings that nobody made.
+    pub defaulting: Defaulting,
 }
 
 /// Why a volume cannot be served.
@@ -67,4 +71,16 @@ pub trait Session: Send + Sync {
     /// Saves what is unsaved, and waits for files that are open, for `limit` at most. Returns a sentence for each file that
     /// could not be saved.
     async fn drain(&self, limit: Duration) -> Vec<String>;
+
+    /// What the node should tune for this volume, where the driver takes wishes: asked once, when it begins to be served.
+    /// Whoever writes the file itself, as a stock gcsfuse does, has none.
+    fn kernel_params(&self) -> Vec<Parameter> {
+        Vec::new()
+    }
+
+    /// This volume's metrics in the text format of Prometheus. Asked once when the volume begins to be served, and each time
+    /// that the driver asks; may block for seconds. `None`: it has none, and no socket is made for them.
+    fn metrics(&self) -> Option<String> {
+        None
+    }
 }

@@ -1,14 +1,15 @@
 //! The file that tells the driver what is wrong with a volume.
 
-use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
 
 use gcsmount_k8s_contract::layout::Volume;
 use gcsmount_k8s_contract::status;
-use nix::fcntl::OFlag;
 
+use crate::directory::{remove, replace};
 use crate::mounter::Fault;
+
+/// As the stock sidecar makes it.
+const MODE: u32 = 0o644;
 
 /// The error file of one volume. It holds the last fault only: the driver makes one answer of all that it finds there, and
 /// what was wrong before is in the log.
@@ -27,7 +28,7 @@ impl Report {
     /// Replaces what the file says, in one step. A volume that cannot even report is logged, since nobody else would know.
     pub(crate) fn fault(&self, fault: &Fault) {
         let text = status::error_text(fault.code, &fault.sentence);
-        if let Err(error) = self.replace(text.as_bytes()) {
+        if let Err(error) = replace(&self.path, text.as_bytes(), MODE) {
             let path = self.path.display();
             tracing::error!(%path, %error, "the driver cannot be told what is wrong");
         }
@@ -35,37 +36,15 @@ impl Report {
 
     /// Says that nothing is wrong any more.
     pub(crate) fn clear(&self) {
-        match std::fs::remove_file(&self.path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                let path = self.path.display();
-                tracing::error!(%path, %error, "an error that is over cannot be taken back");
-            }
-            _ => {}
+        if let Err(error) = remove(&self.path) {
+            let path = self.path.display();
+            tracing::error!(%path, %error, "an error that is over cannot be taken back");
         }
-    }
-
-    /// Other containers of the pod may write to the directory: a link that one of them left is not followed.
-    fn replace(&self, text: &[u8]) -> io::Result<()> {
-        let new = self.path.with_extension("new");
-        match std::fs::remove_file(&new) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => {}
-        }
-        let mut file = std::fs::OpenOptions::new()
-            .write(true)
-            .create_new(true)
-            .mode(0o644)
-            .custom_flags(OFlag::O_NOFOLLOW.bits())
-            .open(&new)?;
-        file.write_all(text)?;
-        std::fs::rename(new, &self.path)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::symlink;
-
     use gcsmount_k8s_contract::status::Code;
 
     use super::*;
@@ -95,21 +74,5 @@ mod tests {
         report.clear();
         assert!(!report.path.exists());
         report.clear();
-    }
-
-    #[test]
-    fn a_link_is_replaced_and_not_followed() {
-        let (dir, report) = report();
-        let victim = dir.path().join("victim");
-        std::fs::write(&victim, "whole").unwrap();
-        symlink(&victim, &report.path).unwrap();
-        symlink(&victim, report.path.with_extension("new")).unwrap();
-        report.fault(&fault("said"));
-        assert_eq!(std::fs::read_to_string(&victim).unwrap(), "whole");
-        assert!(
-            std::fs::read_to_string(&report.path)
-                .unwrap()
-                .contains("said")
-        );
     }
 }

@@ -1,9 +1,12 @@
 //! One volume, from its socket to its end.
 
+use std::convert::Infallible;
+use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
+use gcsmount_k8s_contract::defaulting::Defaulting;
 use gcsmount_k8s_contract::layout::Volume;
 use gcsmount_k8s_contract::options::{Mistake, Options};
 use gcsmount_k8s_contract::status::Code;
@@ -11,9 +14,11 @@ use tokio::sync::watch;
 use tokio::task::spawn_blocking;
 
 use crate::intake;
+use crate::metrics::MetricsSocket;
 use crate::mounter::{Fault, Mounter, Order, Prepared, Session};
 use crate::report::Report;
 use crate::sidecar::Config;
+use crate::tuning::{self, Wish};
 
 /// How a volume came to its end.
 #[derive(Debug, PartialEq, Eq)]
@@ -46,11 +51,15 @@ impl Tending {
                 return End::Never;
             }
         };
+        // Of whoever served the volume before.
+        tuning::clear(&volume);
+        let defaulting = self.defaulting().await;
         let order = match Options::parse(&message.options, self.config.policy) {
             Ok(options) => Order {
                 volume,
                 bucket: message.bucket_name,
                 options,
+                defaulting,
             },
             Err(mistakes) => {
                 let fault = lasting(Code::InvalidArgument, sentence_of(&mistakes));
@@ -67,7 +76,13 @@ impl Tending {
         match serve(prepared, fuse).await {
             Ok(session) => {
                 tracing::info!(volume = name, bucket = order.bucket, "served");
-                self.attend(&name, &*session).await
+                let session = Arc::from(session);
+                let _wish = wish(&order, &session);
+                // Side by side: a session that is slow to tell its metrics is drained in time all the same.
+                tokio::select! {
+                    end = self.attend(&name, &*session) => end,
+                    never = tell_metrics(&order, &session) => match never {},
+                }
             }
             Err(fault) => {
                 tracing::error!(volume = name, "{fault}");
@@ -85,6 +100,18 @@ impl Tending {
         spawn_blocking(move || intake::receive(&volume))
             .await
             .unwrap_or_else(|_| Err("taking the descriptor broke off".into()))
+    }
+
+    /// What the driver says of the machine. Without it there are defaults that suit any.
+    async fn defaulting(&self) -> Defaulting {
+        let base = self.config.base.clone();
+        let read = spawn_blocking(move || Defaulting::read(&base)).await;
+        read.unwrap_or_else(|broken| Err(io::Error::other(broken)))
+            .unwrap_or_else(|error| {
+                let path = self.config.base.flags_for_defaulting();
+                tracing::warn!(path = %path.display(), %error, "what the driver says of the machine is not known");
+                Defaulting::default()
+            })
     }
 
     /// Tries until it works. `None`: the fault is a lasting one, the mount is gone, or the sidecar ends.
@@ -145,6 +172,42 @@ async fn serve(prepared: Box<dyn Prepared>, fuse: OwnedFd) -> Result<Box<dyn Ses
     spawn_blocking(move || prepared.serve(fuse))
         .await
         .unwrap_or_else(|_| Err(lasting(Code::Internal, "serving broke off".into())))
+}
+
+/// Asks the node to tune, if it takes wishes and there are any.
+fn wish<'a>(order: &'a Order, session: &Arc<dyn Session>) -> Option<Wish<'a>> {
+    let asked = tuning::is_asked(order);
+    let parameters = if asked {
+        session.kernel_params()
+    } else {
+        Vec::new()
+    };
+    (!parameters.is_empty()).then(|| Wish::make(&order.volume, parameters))
+}
+
+/// Tells the driver metrics, if it collects them and there are any, until this is dropped. A volume whose metrics cannot be
+/// had is served all the same.
+async fn tell_metrics(order: &Order, session: &Arc<dyn Session>) -> Infallible {
+    let _socket = metrics_socket(order, session).await;
+    std::future::pending().await
+}
+
+async fn metrics_socket(order: &Order, session: &Arc<dyn Session>) -> Option<MetricsSocket> {
+    if order.options.internal.disable_metrics == Some(true) {
+        return None;
+    }
+    let asked = Arc::clone(session);
+    if let Ok(None) = spawn_blocking(move || asked.metrics()).await {
+        return None;
+    }
+    match MetricsSocket::serve(order.volume.clone(), Arc::clone(session)) {
+        Ok(socket) => Some(socket),
+        Err(error) => {
+            let path = order.volume.metrics_socket();
+            tracing::warn!(path = %path.display(), %error, "the driver gets no metrics");
+            None
+        }
+    }
 }
 
 fn lasting(code: Code, sentence: String) -> Fault {

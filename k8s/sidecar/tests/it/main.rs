@@ -2,6 +2,8 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on panics")]
 
+mod telling;
+
 use std::collections::HashMap;
 use std::fs::{self, File};
 use std::os::fd::{AsFd, OwnedFd};
@@ -12,6 +14,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use gcsmount_k8s_contract::handoff::{Form, MountMessage, send};
+use gcsmount_k8s_contract::kernel_params::{Name, Parameter};
 use gcsmount_k8s_contract::layout::{Base, Volume};
 use gcsmount_k8s_contract::status::{Code, code_of};
 use gcsmount_sidecar::{Backoff, Config, Fault, Mounter, Order, Outcome, Prepared, Session, run};
@@ -41,6 +44,10 @@ struct Played {
     fates: HashMap<&'static str, Fate>,
     attempts: Mutex<HashMap<String, usize>>,
     served: Arc<AtomicUsize>,
+    /// How often a session was asked for metrics or wishes.
+    asked: Arc<AtomicUsize>,
+    /// The machine of the last order.
+    machine: Mutex<Option<String>>,
 }
 
 impl Played {
@@ -69,6 +76,7 @@ fn fault(lasting: bool) -> Fault {
 #[async_trait]
 impl Mounter for Played {
     async fn prepare(&self, order: &Order) -> Result<Box<dyn Prepared>, Fault> {
+        *self.machine.lock().unwrap() = order.defaulting.machine_type.clone();
         let attempts = {
             let mut attempts = self.attempts.lock().unwrap();
             let attempts = attempts.entry(order.bucket.clone()).or_default();
@@ -89,6 +97,7 @@ impl Mounter for Played {
             saving,
             unmounted,
             served: Arc::clone(&self.served),
+            asked: Arc::clone(&self.asked),
         }))
     }
 }
@@ -97,6 +106,7 @@ struct Ready {
     saving: Option<Duration>,
     unmounted: bool,
     served: Arc<AtomicUsize>,
+    asked: Arc<AtomicUsize>,
 }
 
 impl Prepared for Ready {
@@ -106,6 +116,7 @@ impl Prepared for Ready {
             saving: self.saving,
             unmounted: self.unmounted,
             never: watch::channel(()).0,
+            asked: self.asked,
             _fuse: fuse,
         }))
     }
@@ -115,6 +126,7 @@ struct Served {
     saving: Option<Duration>,
     unmounted: bool,
     never: watch::Sender<()>,
+    asked: Arc<AtomicUsize>,
     _fuse: OwnedFd,
 }
 
@@ -132,6 +144,16 @@ impl Session for Served {
         };
         tokio::time::sleep(saving.min(limit)).await;
         vec!["a file could not be saved".into()]
+    }
+
+    fn kernel_params(&self) -> Vec<Parameter> {
+        self.asked.fetch_add(1, Ordering::SeqCst);
+        vec![Parameter::new(Name::MaxReadAheadKb, 1024).unwrap()]
+    }
+
+    fn metrics(&self) -> Option<String> {
+        self.asked.fetch_add(1, Ordering::SeqCst);
+        Some("fs_ops_count 7\n".into())
     }
 }
 
