@@ -196,6 +196,8 @@ impl Fs {
         while let Some(outcome) = running.next().await {
             unsaved.extend(outcome);
         }
+        // What is not cleared away by then stays.
+        let _ = tokio::time::timeout_at(end, self.workshop.remove_leftovers()).await;
         unsaved
     }
 

@@ -21,6 +21,7 @@ mod publish;
 mod recover;
 mod staged;
 mod stream;
+mod tails;
 mod transfer;
 
 use std::path::PathBuf;
@@ -44,6 +45,7 @@ use crate::observer::Observer;
 use content::{Content, State};
 use parts::Parts;
 use staged::StagingArea;
+use tails::Leftovers;
 
 pub use parts::PartsConfig;
 pub use place::Place;
@@ -77,6 +79,7 @@ pub struct Workshop {
     /// Where tails and parts go before they are composed: a name prefix ending with a slash.
     hidden: String,
     next_hidden: AtomicU64,
+    leftovers: Leftovers,
     /// `None`: every large file is one stream.
     parts: Option<Parts>,
     /// The longest that one small call of the store may take.
@@ -130,6 +133,7 @@ impl Workshop {
             staging: StagingArea::new(config.temp_dir, config.staging_limit, config.staging_name),
             hidden: config.hidden,
             next_hidden: AtomicU64::new(0),
+            leftovers: Leftovers::default(),
             parts: config.parts.map(Parts::new),
             deadline: config.deadline,
             observer: config.observer,

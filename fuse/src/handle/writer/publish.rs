@@ -7,15 +7,14 @@ use std::time::SystemTime;
 use bytes::Bytes;
 use futures_util::StreamExt;
 use futures_util::stream::BoxStream;
-use gcsmount_gcs::store::{ComposeSource, Preconditions, ReadRequest, Sources, WriteRequest};
+use gcsmount_gcs::store::{Preconditions, ReadRequest, WriteRequest};
 use gcsmount_gcs::{Generation, Kind, Object, ObjectName};
 use nix::errno::Errno;
 
 use super::content::{Content, State};
-use super::parts::hidden_request;
 use super::staged::Staged;
 use super::transfer::Transfer;
-use super::{PIECE, Workshop, overdue};
+use super::{PIECE, Workshop};
 use crate::errno::{Error, Result};
 use crate::metadata;
 
@@ -42,11 +41,6 @@ pub(crate) fn stale(error: gcsmount_gcs::Error) -> Error {
 }
 
 impl Workshop {
-    /// What is asked of the store to hold a tail until it is composed.
-    pub(super) fn tail_request(&self) -> Result<WriteRequest> {
-        hidden_request(&self.hidden("tail")).map_err(|_| Error::of(Errno::ENAMETOOLONG))
-    }
-
     /// A name for an object of ours, which no other has, also of another mount.
     pub(super) fn hidden(&self, what: &str) -> String {
         let number = self.next_hidden.fetch_add(1, Ordering::Relaxed);
@@ -149,10 +143,14 @@ impl State {
             }
             Content::Stream(stream) => {
                 let tail = (stream.start > 0).then(|| stream.name.clone());
-                let object = stream.finish().await?;
-                let object = match tail {
-                    None => self.keep_mtime(workshop, object).await,
-                    Some(_) => self.join(workshop, &request, object).await?,
+                let object = match (stream.finish().await, tail) {
+                    (Ok(object), None) => self.keep_mtime(workshop, object).await,
+                    (Ok(object), Some(_)) => self.join(workshop, &request, object).await?,
+                    (Err(error), None) => return Err(error.into()),
+                    (Err(error), Some(name)) => {
+                        workshop.doubt_tail(name, &error).await;
+                        return Err(error.into());
+                    }
                 };
                 self.content = Content::Published;
                 Ok(object)
@@ -182,44 +180,6 @@ impl State {
                 object
             }
         }
-    }
-
-    async fn put_tail(
-        &self,
-        workshop: &Arc<Workshop>,
-        request: &WriteRequest,
-        bytes: Bytes,
-    ) -> gcsmount_gcs::Result<Object> {
-        let tail = workshop
-            .tail_request()
-            .map_err(|_| overdue("the name of a tail is too long"))?;
-        let size = bytes.len();
-        let write = workshop.store.write(&tail, bytes);
-        let tail = workshop.send(size, write).await?;
-        self.join(workshop, request, tail).await
-    }
-
-    /// Appends a tail to the base in one step, and deletes it.
-    async fn join(
-        &self,
-        workshop: &Arc<Workshop>,
-        request: &WriteRequest,
-        tail: Object,
-    ) -> gcsmount_gcs::Result<Object> {
-        let base = self.base.as_deref().map(ComposeSource::from);
-        let mut sources: Vec<_> = base.into_iter().collect();
-        sources.push(ComposeSource::from(&tail));
-        let composed = workshop
-            .call(workshop.store.compose(request, &sources, Sources::Keep))
-            .await;
-        let only_this = Preconditions::generation(tail.generation);
-        if let Err(error) = workshop
-            .call(workshop.store.delete(&tail.name, &only_this))
-            .await
-        {
-            tracing::warn!(%error, "a temporary object stays in the bucket");
-        }
-        composed
     }
 
     /// The first `size` bytes of the base.
