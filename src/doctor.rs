@@ -107,7 +107,7 @@ async fn walk_bucket(
         report.skip(&STEPS, "no token");
         return Ok(());
     };
-    let store = wire::stores(config, &access, shared)?.probe;
+    let store = wire::stores(config, &access, shared, None)?.probe;
     let permissions = checks::permissions(config, &access, &*store);
     if !report
         .explained("bucket", checks::bucket(config, &access, &*store))

@@ -13,6 +13,7 @@ pub mod identity;
 pub mod lifecycle;
 pub mod limits;
 pub mod memory;
+pub mod metrics;
 pub mod mount;
 pub mod params;
 pub mod sidecar;

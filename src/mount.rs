@@ -11,6 +11,7 @@ use gcsmount_gcs::object::Bucket;
 use gcsmount_gcs::store::ListRequest;
 use gcsmount_gcs::{Kind, Store};
 use tokio::runtime::Handle;
+use tokio::task::JoinSet;
 use tokio::time::timeout_at;
 
 use crate::cli::Settings;
@@ -53,7 +54,7 @@ fn serve(config: &MountConfig, in_background: bool) -> Result<(), Failure> {
     let runtime = lifecycle::runtime()?;
     let outcome = runtime.block_on(async {
         let mut signals = StopSignals::listen()?;
-        let (fs, mounted) = tokio::select! {
+        let (fs, mounted, _recovery) = tokio::select! {
             started = start(config) => started?,
             () = signals.next() => {
                 return Err(Failure::new(Exit::Other, "stopped before the bucket was mounted"));
@@ -78,8 +79,8 @@ fn serve(config: &MountConfig, in_background: bool) -> Result<(), Failure> {
 
 type Fs = std::sync::Arc<gcsmount_fuse::Fs>;
 
-/// Proves identity and bucket, then mounts.
-async fn start(config: &MountConfig) -> Result<(Fs, Mounted), Failure> {
+/// Proves identity and bucket, then mounts, and begins to finish what a crash has left.
+async fn start(config: &MountConfig) -> Result<(Fs, Mounted, JoinSet<()>), Failure> {
     let point = MountPoint::parse(&config.dir).map_err(|error| explain::mount(&error))?;
     point.check().map_err(|error| explain::mount(&error))?;
     check_temp_dir(&config.temp_dir)?;
@@ -91,16 +92,17 @@ async fn start(config: &MountConfig) -> Result<(Fs, Mounted), Failure> {
     config.limited_to()?;
     let shared = Shared::new(config.memory);
     let access = shared.access(&config.identity)?;
-    let stores = wire::stores(config, &access, &shared)?;
+    let stores = wire::stores(config, &access, &shared, None)?;
     reach(config, &access, &*stores.probe).await?;
     if let Some(warning) = cannot_write(config, &*stores.probe).await {
         tracing::warn!("{warning}");
     }
-    let fs = wire::file_system(config, stores.store, &shared, Handle::current());
+    let fs = wire::file_system(config, stores.store, &shared, None, Handle::current());
     let options = mount_options(config);
     let mounted =
         session::mount(fs.clone(), point, &options).map_err(|error| explain::mount(&error))?;
-    Ok((fs, mounted))
+    let recovery = wire::recover(&fs);
+    Ok((fs, mounted, recovery))
 }
 
 /// What to say where the directory is about to disappear behind the mount.

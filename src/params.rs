@@ -741,7 +741,7 @@ pub const PARAMS: &[Param] = &[
         flag: "data-dir",
         kind: Kind::Path,
         roles: &[Role::Emulator],
-        help: "Where to keep everything across restarts [default: in memory]",
+        help: "Keep buckets across restarts, not tokens [default: in memory]",
         ..ROW
     },
     Param {

@@ -11,20 +11,22 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use gcsmount_fuse::Fs;
 use gcsmount_fuse::session::{self, MountOptions, MountPoint, Mounted};
+use gcsmount_k8s_contract::kernel_params::{Name, Parameter};
 use gcsmount_k8s_contract::layout::{BUFFER_PATH, BUFFER_VOLUME, Base, NATIVE_SIDECAR_ENV, Volume};
 use gcsmount_k8s_contract::options::Policy;
 use gcsmount_k8s_contract::status::Code;
 use gcsmount_sidecar::{Config, Fault, Mounter, Order, Prepared, Session};
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
+use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use crate::cli::{Origin, Settings};
 use crate::config::MountConfig;
 use crate::exit::{Exit, Failure};
 use crate::lifecycle::StopSignals;
+use crate::metrics::{Meter, Sources};
 use crate::wire::{self, Shared};
 use crate::{lifecycle, memory, mount, telemetry};
 
@@ -124,11 +126,19 @@ impl Volumes {
         tracing::info!(volume = order.volume.name, bucket = %config.bucket, identity = %config.identity, "identity chosen");
         config.limited_to()?;
         let access = self.shared.access(&config.identity)?;
-        let stores = wire::stores(&config, &access, &self.shared)?;
+        let meter = Arc::new(Meter::new());
+        let stores = wire::stores(&config, &access, &self.shared, Some(&meter))?;
         let reached = mount::attempt(&config, &access, &*stores.probe).await;
         reached.map_err(|(failure, _)| failure)?;
-        let fs = wire::file_system(&config, stores.store, &self.shared, Handle::current());
-        Ok(Ready { fs })
+        let fs = wire::file_system(
+            &config,
+            stores.store,
+            &self.shared,
+            Some(&meter),
+            Handle::current(),
+        );
+        let sources = self.shared.sources(&fs, &access);
+        Ok(Ready { meter, sources })
     }
 }
 
@@ -176,18 +186,22 @@ fn fault(failure: Failure) -> Fault {
 
 /// A volume whose bucket has answered. Its store holds on to the broker of its identity.
 struct Ready {
-    fs: Arc<Fs>,
+    meter: Arc<Meter>,
+    sources: Sources,
 }
 
 impl Prepared for Ready {
     fn serve(self: Box<Self>, fuse: OwnedFd) -> Result<Box<dyn Session>, Fault> {
         let options = MountOptions::default();
-        let mounted = session::mount(self.fs.clone(), MountPoint::Fd(fuse), &options);
+        let fs = &self.sources.fs;
+        let mounted = session::mount(Arc::clone(fs), MountPoint::Fd(fuse), &options);
         let mounted =
             mounted.map_err(|error| fault(Failure::new(Exit::Other, error.to_string())))?;
         Ok(Box::new(Served {
             mounted,
-            fs: self.fs,
+            _recovery: wire::recover(fs),
+            meter: self.meter,
+            sources: self.sources,
         }))
     }
 }
@@ -195,7 +209,9 @@ impl Prepared for Ready {
 /// A volume that is served.
 struct Served {
     mounted: Mounted,
-    fs: Arc<Fs>,
+    _recovery: JoinSet<()>,
+    meter: Arc<Meter>,
+    sources: Sources,
 }
 
 #[async_trait]
@@ -205,12 +221,13 @@ impl Session for Served {
     }
 
     async fn drain(&self, limit: Duration) -> Vec<String> {
+        let fs = &self.sources.fs;
         let end = Instant::now() + limit;
         // Whoever has a file open may still write to it.
-        while self.fs.open_handles() > 0 && !self.mounted.has_ended() && Instant::now() < end {
+        while fs.open_handles() > 0 && !self.mounted.has_ended() && Instant::now() < end {
             tokio::time::sleep(COUNT).await;
         }
-        let open = self.fs.open_handles();
+        let open = fs.open_handles();
         if open > 0 && !self.mounted.has_ended() {
             tracing::error!(
                 open,
@@ -218,13 +235,26 @@ impl Session for Served {
             );
         }
         let left = end.saturating_duration_since(Instant::now()).max(LAST);
-        let unsaved = self.fs.drain(left).await;
+        let unsaved = fs.drain(left).await;
         let sentences = unsaved
             .iter()
             .map(|file| format!("{} could not be saved: {}", file.path, file.error));
         sentences.collect()
     }
+
+    fn kernel_params(&self) -> Vec<Parameter> {
+        let wanted = Parameter::new(Name::MaxReadAheadKb, READ_AHEAD_KIB);
+        wanted.into_iter().collect()
+    }
+
+    fn metrics(&self) -> Option<String> {
+        Some(self.meter.exposition(&self.sources))
+    }
 }
+
+/// The kernel's own reading ahead, for which a sidecar has no right: as much as one request carries, so that a reader of small
+/// pieces costs few requests. What is further ahead is fetched by us.
+const READ_AHEAD_KIB: u32 = 1024;
 
 /// What saving gets even where waiting has used up the time.
 const LAST: Duration = Duration::from_secs(1);

@@ -21,12 +21,15 @@ use gcsmount_gcs::client::json;
 use gcsmount_k8s_contract::layout::{TOKEN_FILE, TOKEN_VOLUME};
 use google_cloud_auth::credentials::Credentials;
 use google_cloud_auth::errors::CredentialsError;
+use md5::{Digest, Md5};
 use tokio::runtime::Handle;
+use tokio::task::JoinSet;
 
 use crate::config::{MountConfig, Transport};
 use crate::exit::{Exit, Failure};
 use crate::explain::{self, Explanation};
 use crate::identity::{Identity, Reason, Source};
+use crate::metrics::{Meter, Sources};
 
 /// By how much the file system waits longer than the store's client for the same call.
 const SLACK: Duration = Duration::from_secs(10);
@@ -224,6 +227,16 @@ impl Shared {
         }
     }
 
+    /// What the figures of a volume are asked of.
+    #[must_use]
+    pub fn sources(&self, fs: &Arc<Fs>, access: &Access) -> Sources {
+        Sources {
+            fs: Arc::clone(fs),
+            budget: self.budget.clone(),
+            broker: access.broker.clone(),
+        }
+    }
+
     /// Starts what keeps the identity's tokens fresh, unless somebody has.
     ///
     /// # Errors
@@ -318,11 +331,16 @@ pub struct Stores {
     pub store: Arc<dyn Store>,
 }
 
-/// Sets up the clients. No request is sent yet.
+/// Sets up the clients, whose requests `meter` counts. No request is sent yet.
 ///
 /// # Errors
 /// [`Exit::Usage`] for an endpoint that is none.
-pub fn stores(config: &MountConfig, access: &Access, shared: &Shared) -> Result<Stores, Failure> {
+pub fn stores(
+    config: &MountConfig,
+    access: &Access,
+    shared: &Shared,
+    meter: Option<&Arc<Meter>>,
+) -> Result<Stores, Failure> {
     let usage = |error: &dyn std::fmt::Display| {
         Failure::new(Exit::Usage, format!("--custom-endpoint: {error}"))
     };
@@ -339,12 +357,14 @@ pub fn stores(config: &MountConfig, access: &Access, shared: &Shared) -> Result<
             after,
             ..json::Hedge::default()
         }),
+        observer: meter.map(|meter| Arc::clone(meter) as _),
         ..json::Config::default()
     };
     let http = shared.http(&config.transport);
     patient.timeouts = timeouts(config.transport.operation);
     let mut hasty = patient.clone();
     hasty.retry.attempts = 1;
+    hasty.observer = None;
     hasty.timeouts.operation = ATTEMPT;
     let store = |settings| -> Result<Arc<dyn Store>, Failure> {
         let store = json::JsonStore::new(&http, config.bucket.clone(), settings)
@@ -376,12 +396,45 @@ fn upload_chunk(memory: usize) -> u64 {
     (memory as u64 / 16).clamp(1 << 20, 8 << 20)
 }
 
-/// The file system over the bucket, in the memory that all share.
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Begins to finish what an earlier run of the same mount has left staged; what becomes of it is logged. Ends when the set is
+/// dropped.
+#[must_use]
+pub fn recover(fs: &Arc<Fs>) -> JoinSet<()> {
+    let fs = Arc::clone(fs);
+    let mut recovery = JoinSet::new();
+    recovery.spawn(async move {
+        fs.recover().await;
+    });
+    recovery
+}
+
+/// Where this mount's staged files are found again after a crash. Another mount's, or another identity's, are none of its
+/// business.
+fn staging_name(config: &MountConfig) -> String {
+    let MountConfig {
+        bucket,
+        dir,
+        only_dir,
+        identity,
+        ..
+    } = config;
+    let (source, who) = (&identity.source, &identity.steps.impersonate);
+    let mount = format!("{dir:?} {only_dir:?} {source:?} {who:?}");
+    let digest = Md5::digest(mount);
+    format!("gcsmount-{bucket}-{}", hex(&digest))
+}
+
+/// The file system over the bucket, in the memory that all share. `meter` counts what it does.
 #[must_use]
 pub fn file_system(
     config: &MountConfig,
     store: Arc<dyn Store>,
     shared: &Shared,
+    meter: Option<&Arc<Meter>>,
     runtime: Handle,
 ) -> Arc<Fs> {
     let cache = BlockCache::new(&shared.budget, CacheConfig::default());
@@ -396,6 +449,8 @@ pub fn file_system(
         temp_dir: config.temp_dir.clone(),
         // The store's own deadline comes first, with its better error, and what became of a lost answer is looked for.
         deadline: config.transport.operation + SLACK,
+        staging_name: Some(staging_name(config)),
+        observer: meter.map(|meter| Arc::clone(meter) as _),
         parts: defaults.parts.filter(|_| config.parallel_uploads),
         ..defaults
     };

@@ -191,7 +191,7 @@ fn a_pod_on_the_hosts_network_reaches_its_buckets_as_itself() {
 }
 
 /// An object, read as the pod's account by another client.
-async fn stored(world: &World, bucket: &str, name: &str) -> String {
+pub(crate) async fn stored(world: &World, bucket: &str, name: &str) -> String {
     let mut show = world.command();
     let token = world.path("reader");
     fs::write(&token, subject(world)).unwrap();

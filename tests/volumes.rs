@@ -1,15 +1,17 @@
 //! What several volumes of one pod are to each other, and to the container that serves them.
 
 use std::fs;
+use std::io::{Seek, SeekFrom, Write};
 use std::time::Duration;
 
 use bytes::Bytes;
-use gcsmount_emulator::{Config, MetadataFlavor, MintRequest, Role};
+use gcsmount_emulator::{Config, FaultAction, FaultRule, MetadataFlavor, MintRequest, Role};
 use nix::sys::signal::Signal;
+use tokio::time::timeout;
 
-use crate::kit::{LIMIT, World, blocking, can_mount, in_network_namespace};
+use crate::kit::{LIMIT, World, blocking, can_mount, in_network_namespace, run};
 use crate::node::{Container, Group, Node};
-use crate::pod::{A, ACCOUNT, B, flags, program, scene, subject, use_it, world};
+use crate::pod::{A, ACCOUNT, B, flags, program, scene, stored, subject, until, use_it, world};
 use crate::reports::Projection;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -150,6 +152,139 @@ async fn the_container_is_not_killed_for_its_memory() {
         let length = blocking(move || fs::metadata(copy).unwrap().len()).await;
         assert_eq!(length, SIZE as u64);
     }
+    sidecar.signal(Signal::SIGTERM);
+    let code = sidecar.ended(Duration::from_secs(20)).await;
+    assert_eq!(code, Some(0), "{}", sidecar.log());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_driver_is_told_metrics_and_what_to_tune() {
+    if !can_mount() {
+        return;
+    }
+    let (world, node, mut sidecar) = scene(true).await;
+    let plain = node.publish("plain", B, &["disable-metrics-for-gke:true"]);
+    let volume = node.publish("data", A, &["enable-gcsfuse-kernel-params=true"]);
+    use_it(&volume, "file").await;
+    use_it(&plain, "file").await;
+    let missing = volume.path("missing");
+    blocking(move || fs::metadata(missing).unwrap_err()).await;
+    let socket = volume.volume.metrics_socket();
+    until("the metrics are there", || socket.exists()).await;
+    let ask: [&std::ffi::OsStr; 6] = [
+        "--silent".as_ref(),
+        "--show-error".as_ref(),
+        "--fail".as_ref(),
+        "--unix-socket".as_ref(),
+        socket.as_os_str(),
+        "http://metrics/".as_ref(),
+    ];
+    let (answered, text) = run("curl", ask).await;
+    assert!(answered, "{text}");
+    let value = |name: &str| -> f64 {
+        let line = text.lines().find_map(|line| line.strip_prefix(name));
+        let line = line.unwrap_or_else(|| panic!("{name} is not in {text}"));
+        line.trim().parse().unwrap()
+    };
+    let size = "this is file".len() as f64;
+    assert_eq!(value("gcs_read_bytes_count "), size);
+    assert_eq!(value("gcsmount_written_bytes_count "), size);
+    assert_eq!(value("gcsmount_upload_bytes_count "), size);
+    assert_eq!(value("fs_ops_count{fs_op=\"CreateFile\"} "), 1.0);
+    let unknown = "fs_ops_error_count{fs_error_category=\"NO_FILE_OR_DIR\",fs_op=\"LookUpInode\"} ";
+    assert!(value(unknown) >= 1.0);
+    for method in ["CreateObject", "NewReader"] {
+        let count = value(&format!("gcs_request_count{{gcs_method=\"{method}\"}} "));
+        assert_eq!(count, 1.0, "{method}");
+    }
+    assert_eq!(
+        value("gcsmount_token_exchanges_count{result=\"granted\"} "),
+        1.0
+    );
+    assert!(value("gcsmount_token_remaining_seconds ") > 0.0);
+    let status = |status: &str| format!("gcsmount_request_outcomes_count{{outcome=\"{status}\"}} ");
+    assert!(value(&status("200")) >= 1.0);
+    assert!(
+        !plain.volume.metrics_socket().exists(),
+        "it was told not to"
+    );
+    let wish = fs::read_to_string(volume.volume.kernel_params()).unwrap();
+    assert!(
+        wish.contains(r#"{"name":"max-read-ahead-kb","value":"1024"}"#),
+        "{wish}"
+    );
+    assert!(
+        !plain.volume.kernel_params().exists(),
+        "it was not asked for"
+    );
+    assert_eq!(world.emulator.admin().counters().exchanges, 1);
+    sidecar.signal(Signal::SIGTERM);
+    let code = sidecar.ended(Duration::from_secs(20)).await;
+    assert_eq!(code, Some(0), "{}", sidecar.log());
+    assert!(!socket.exists(), "the socket goes with the volume");
+}
+
+/// A close that a crash cut off is finished by the next start: the data was sealed, and the object is still the old one.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_sealed_before_a_crash_is_stored_after_it() {
+    if !can_mount() {
+        return;
+    }
+    // More than is held in memory, so that it is staged.
+    const SIZE: usize = 12 << 20;
+    let (world, node, mut sidecar) = scene(true).await;
+    let admin = world.emulator.admin().clone();
+    admin
+        .put_object(A, "edited", Bytes::from(vec![b'o'; SIZE]))
+        .unwrap();
+    let volume = node.publish("data", A, &[]);
+    use_it(&volume, "file").await;
+    admin.add_fault(FaultRule {
+        count: u64::MAX,
+        ..FaultRule::once(
+            "storage.objects.insert.*",
+            FaultAction::Stall {
+                duration: Duration::from_secs(600),
+            },
+        )
+    });
+    let inserts = || admin.counters().of("storage.objects.insert.start");
+    let before = inserts();
+    let path = volume.path("edited");
+    let closing = tokio::task::spawn_blocking(move || {
+        let mut file = fs::File::options().write(true).open(path).unwrap();
+        file.seek(SeekFrom::Start(4)).unwrap();
+        file.write_all(b"TWO").unwrap();
+        file.sync_all().unwrap_err()
+    });
+    until("the upload has begun", || inserts() > before).await;
+    sidecar.signal(Signal::SIGKILL);
+    sidecar.ended(Duration::from_secs(10)).await;
+    let error = timeout(LIMIT, closing).await.unwrap().unwrap();
+    println!("the writer was told: {error}");
+    admin.clear_faults();
+    let there = stored(&world, A, "edited").await;
+    assert!(
+        there == "o".repeat(SIZE),
+        "nothing was promised, and nothing is half there"
+    );
+    drop(volume);
+
+    let container = Container {
+        token: Some(world.path("token")),
+        native: true,
+        flags: flags(&world),
+        ..Container::default()
+    };
+    let mut sidecar = container.start(&node, &program());
+    let _volume = node.publish("data", A, &[]);
+    until("it is stored", || {
+        let log = sidecar.log();
+        log.contains("edited") && log.contains("it is stored now")
+    })
+    .await;
+    let there = stored(&world, A, "edited").await;
+    assert!(there == format!("ooooTWO{}", "o".repeat(SIZE - 7)));
     sidecar.signal(Signal::SIGTERM);
     let code = sidecar.ended(Duration::from_secs(20)).await;
     assert_eq!(code, Some(0), "{}", sidecar.log());

@@ -80,7 +80,7 @@ fn advice(error: &gcs::Error, source: &Source, why: Reason, pays: bool) -> Advic
     }
     match error.kind {
         gcs::Kind::NotFound => Advice::CheckName,
-        gcs::Kind::Denied => refused(error.status, error.reason.as_deref(), source, why),
+        gcs::Kind::Denied => refused(error, source, why),
         gcs::Kind::Unauthenticated => unknown(source, why),
         gcs::Kind::Unavailable | gcs::Kind::Throttled | gcs::Kind::Canceled => Advice::CheckNetwork,
         gcs::Kind::Exists
@@ -96,9 +96,22 @@ fn advice(error: &gcs::Error, source: &Source, why: Reason, pays: bool) -> Advic
     }
 }
 
+/// Whether it is the token that is limited, and not its owner. The reason of Cloud Storage's own refusal is `forbidden`, as
+/// of any other, so that its sentence is all there is to tell by; what it decides here is advice alone.
+fn lacks_scope(error: &gcs::Error) -> bool {
+    let by_reason = matches!(
+        error.reason.as_deref(),
+        Some("ACCESS_TOKEN_SCOPE_INSUFFICIENT" | "insufficientPermissions")
+    );
+    by_reason || error.message.contains("scope(s) are not authorized")
+}
+
 /// Of an identity that the store knows.
-fn refused(status: Option<u16>, reason: Option<&str>, source: &Source, why: Reason) -> Advice {
-    match (status, reason) {
+fn refused(error: &gcs::Error, source: &Source, why: Reason) -> Advice {
+    if lacks_scope(error) {
+        return Advice::Scope;
+    }
+    match (error.status, error.reason.as_deref()) {
         (Some(407), _) => Advice::ProxyPassword,
         (_, Some("orgPolicyConstraintFailed" | "SECURITY_POLICY_VIOLATED" | "countryBlocked")) => {
             Advice::Policy
@@ -120,7 +133,6 @@ fn refused(status: Option<u16>, reason: Option<&str>, source: &Source, why: Reas
                 "BILLING_DISABLED" | "SERVICE_DISABLED" | "accessNotConfigured" | "accountDisabled",
             ),
         ) => Advice::EnableService,
-        (_, Some("ACCESS_TOKEN_SCOPE_INSUFFICIENT" | "insufficientPermissions")) => Advice::Scope,
         _ => match source {
             Source::Anonymous => unknown(source, why),
             Source::Projected { .. }
@@ -250,7 +262,7 @@ pub fn bucket(error: &gcs::Error, case: &Case<'_>) -> Explanation {
         ),
         Advice::Scope => (
             refuses(),
-            "the token is limited to too few scopes; its source has to ask for https://www.googleapis.com/auth/devstorage.read_write".into(),
+            "the token is limited to too few scopes; its source has to ask for https://www.googleapis.com/auth/cloud-platform, or devstorage.full_control; devstorage.read_write does not keep modification times".into(),
             None,
         ),
         Advice::CheckNetwork => (
@@ -470,6 +482,16 @@ mod tests {
                 &projected,
                 Denied,
                 "scopes",
+            ),
+            (
+                answer(
+                    403,
+                    Some("forbidden"),
+                    "Provided scope(s) are not authorized",
+                ),
+                &projected,
+                Denied,
+                "cloud-platform",
             ),
             (is(407, None), &projected, Denied, "proxy's URL"),
             (is(404, None), &projected, NoBucket, "check the name"),

@@ -119,7 +119,7 @@ async fn a_read_with_faults_is_told_request_by_request_and_byte_by_byte() {
     assert_eq!(ledger.bytes(), (0, 40_000));
     let entries = ledger.0.lock().clone();
     let first = entries.attempts[0];
-    assert_eq!(first.operation, "storage.objects.get");
+    assert_eq!(first.operation, "storage.objects.get.media");
     assert_eq!(first.took.as_secs(), 2);
     assert!(!first.is_repetition() && entries.attempts[1].is_repetition());
 }

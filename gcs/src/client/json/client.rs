@@ -179,7 +179,9 @@ impl Client {
         let start = self.now_if_observed();
         let proof = self.proof(call, deadline.end()).await;
         let proof = proof.inspect_err(|_| self.tokenless(call, start))?;
-        let hedge = self.hedge.filter(|_| call.operation == Operation::Get);
+        let hedge = self
+            .hedge
+            .filter(|_| matches!(call.operation, Operation::Get | Operation::Media));
         let answer = match hedge {
             Some(hedge) => Box::pin(self.hedged(&hedge, call, proof.as_ref(), deadline)).await,
             None => self.exchange(call, proof.as_ref(), deadline).await,

@@ -29,7 +29,7 @@ pub trait Observer: Debug + Send + Sync {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Attempt {
-    /// The call in Google's words, such as `storage.objects.get`.
+    /// The call in Google's words, such as `storage.objects.get`, which has `.media` behind it where the bytes were asked for.
     pub operation: &'static str,
     /// How it ended.
     pub outcome: Outcome,

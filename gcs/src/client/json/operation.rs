@@ -30,6 +30,8 @@ operations! {
     Permissions = "storage.buckets.testIamPermissions",
     List = "storage.objects.list",
     Get = "storage.objects.get",
+    /// The bytes of an object.
+    Media = "storage.objects.get",
     /// A whole object in one request.
     Insert = "storage.objects.insert",
     SessionBegin = "storage.objects.insert",
@@ -69,6 +71,7 @@ impl Operation {
             | Self::Permissions
             | Self::List
             | Self::Get
+            | Self::Media
             | Self::Layout
             | Self::FolderGet
             | Self::FolderList
@@ -85,6 +88,14 @@ impl Operation {
             Self::Patch | Self::FolderDelete => conditional(target.metageneration.is_some()),
             Self::FolderRename => conditional(source.metageneration.is_some()),
             Self::Move => conditional(source.generation.is_some()),
+        }
+    }
+
+    /// The same for an observer, which also learns whether the bytes of the object were asked for.
+    pub(super) fn observed(self) -> &'static str {
+        match self {
+            Self::Media => "storage.objects.get.media",
+            other => other.name(),
         }
     }
 
@@ -113,6 +124,7 @@ mod tests {
             (O::Permissions, [R, R, R, R, R]),
             (O::List, [R, R, R, R, R]),
             (O::Get, [R, R, R, R, R]),
+            (O::Media, [R, R, R, R, R]),
             (O::Insert, [N, C, N, N, N]),
             (O::SessionBegin, [R, R, R, R, R]),
             (O::SessionChunk, [N, N, N, N, N]),

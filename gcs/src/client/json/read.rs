@@ -89,7 +89,7 @@ async fn open(client: &Shared, aim: &Aim<'_>) -> Result<Opened> {
         .query("alt", "media")
         .number("generation", aim.generation)
         .conditions(&aim.preconditions);
-    let mut call = Call::new(Operation::Get, aim.name.as_str(), Method::GET, url)?
+    let mut call = Call::new(Operation::Media, aim.name.as_str(), Method::GET, url)?
         .header(header::ACCEPT_ENCODING, HeaderValue::from_static("gzip"))
         .under(&aim.preconditions);
     call.collect = None;
@@ -209,7 +209,7 @@ impl Body {
         let Some(pause) = pause else {
             return Err(error);
         };
-        self.client.failed_once(Operation::Get, &error, pause);
+        self.client.failed_once(Operation::Media, &error, pause);
         sleep(pause).await;
         Ok(())
     }

@@ -32,7 +32,7 @@ impl Watch<'_> {
 
     fn tell(self, outcome: Outcome) {
         self.observer.attempted(&Attempt {
-            operation: self.operation.name(),
+            operation: self.operation.observed(),
             outcome,
             took: self.start.elapsed(),
             number: self.number,
@@ -88,7 +88,7 @@ impl Client {
     pub(super) fn repeating(&self, operation: Operation, reason: Reason, pause: Duration) {
         if let Some(observer) = &self.observer {
             observer.repeating(&Repetition {
-                operation: operation.name(),
+                operation: operation.observed(),
                 reason,
                 pause,
             });
