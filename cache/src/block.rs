@@ -25,6 +25,24 @@ pub struct Block {
     pub crc32c: u32,
 }
 
+impl Block {
+    /// A block of the lease's size that `read` puts into a buffer of zeros; it tells the CRC32C. The lease comes back
+    /// when there is none.
+    ///
+    /// # Errors
+    /// The lease, where `read` answers `None`.
+    pub fn read(lease: Lease, read: impl FnOnce(&mut [u8]) -> Option<u32>) -> Result<Self, Lease> {
+        let mut bytes = vec![0; lease.bytes()];
+        match read(&mut bytes) {
+            Some(crc32c) => Ok(Self {
+                bytes: Bytes::from_owner(Leased { bytes, lease }),
+                crc32c,
+            }),
+            None => Err(lease),
+        }
+    }
+}
+
 /// A block under construction: memory that was leased, filled from the front.
 #[derive(Debug)]
 pub struct BlockBuffer {
