@@ -30,6 +30,7 @@ mod jobs;
 mod key;
 mod queue;
 mod reading;
+mod records;
 mod shelf;
 #[cfg(test)]
 mod tests;
@@ -178,6 +179,7 @@ impl DiskCache {
         if memory.is_none() {
             tracing::warn!("there is no memory for the disk cache: nothing is written to it");
         }
+        let health = |what| Health::new(format!("{what} the disk cache {}", config.dir.display()));
         let inner = Arc::new(Inner {
             state: Mutex::new(State {
                 home: None,
@@ -185,10 +187,10 @@ impl DiskCache {
             }),
             queue: Queue::new(memory.as_ref().map_or(0, Lease::bytes)),
             _memory: memory,
+            fills: health("writing to"),
+            reads: health("reading from"),
             config,
             max_entries,
-            fills: Health::new("writing to the disk cache"),
-            reads: Health::new("reading from the disk cache"),
             read_jobs: Jobs::new(READS, READ_DEADLINE),
             check_jobs: Jobs::new(CHECKS, CHECK_DEADLINE),
             counts: Counts::default(),

@@ -105,7 +105,7 @@ impl Content {
     }
 
     /// The block `index`, into memory that `lease` allows for: exactly its length. Never an error and never wrong
-    /// bytes. Needs a Tokio runtime; dropping the future keeps its lease until the disk has answered.
+    /// bytes. Needs a Tokio runtime with time; dropping the future keeps its lease until the disk has answered.
     pub async fn read(&self, index: u64, lease: Lease) -> Found {
         let inner = &self.cache.inner;
         inner
@@ -121,7 +121,7 @@ impl Content {
     /// The whole content as one file, to be passed to the kernel; `None` where a byte is missing or wrong.
     ///
     /// What was not found right by this process as a whole before is read for it, in full: a matter of seconds for
-    /// a large file, to be awaited by somebody who has the time. Needs a Tokio runtime.
+    /// a large file, to be awaited by somebody who has the time. Needs a Tokio runtime with time.
     pub async fn whole(&self) -> Option<Whole> {
         let inner = &self.cache.inner;
         inner.check(self.key, self.header.clone()).await

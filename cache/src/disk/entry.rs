@@ -13,8 +13,9 @@ use nix::fcntl::{FallocateFlags, fallocate};
 use parking_lot::Mutex;
 
 use super::home::Home;
-use super::index::{Header, Layout, MAX_HEADER, RECORD, Record, Unreadable};
+use super::index::{Header, Layout, MAX_HEADER, Record, Unreadable};
 use super::key::Key;
+use super::records::Records;
 
 /// What two names in a directory take, roughly, and what their inodes would not show.
 pub(super) const OVERHEAD: u64 = 512;
@@ -31,9 +32,8 @@ const TOUCH: Duration = Duration::from_secs(60);
 pub(super) struct Entry {
     pub(super) key: Key,
     header: Header,
-    layout: Layout,
     data: File,
-    index: File,
+    records: Records,
     /// Held while a record is changed, so that nobody takes back what another has just mended.
     edit: Mutex<()>,
     /// How many records were removed.
@@ -129,10 +129,9 @@ impl Entry {
         };
         Self {
             key,
+            records: Records::new(index, layout, header.blocks()),
             header,
-            layout,
             data,
-            index,
             edit: Mutex::default(),
             removals: AtomicU64::new(0),
             verified: AtomicBool::new(false),
@@ -147,19 +146,18 @@ impl Entry {
 
     /// What both files take on the disk.
     pub(super) fn allocated(&self) -> io::Result<u64> {
-        let blocks = self.data.metadata()?.blocks() + self.index.metadata()?.blocks();
+        let blocks = self.data.metadata()?.blocks() + self.records.file().metadata()?.blocks();
         Ok(blocks * 512 + OVERHEAD)
     }
 
     /// Whether the block counts.
     pub(super) fn has(&self, index: u64) -> io::Result<bool> {
-        let record = self.layout.decode(index, &self.record(index)?);
-        Ok(matches!(record, Record::Present { .. }))
+        Ok(matches!(self.records.read(index)?, Record::Present { .. }))
     }
 
     /// Whether no block counts.
     pub(super) fn is_empty(&self) -> io::Result<bool> {
-        Ok(self.present_from(0)?.is_none())
+        Ok(self.records.first_from(0)?.is_none())
     }
 
     /// Reads a block into a buffer of its length.
@@ -181,8 +179,8 @@ impl Entry {
 
     fn try_read(&self, index: u64, bytes: &mut [u8]) -> io::Result<Got> {
         let removals = self.removals.load(Ordering::Acquire);
-        let record = self.record(index)?;
-        let right = match self.layout.decode(index, &record) {
+        let record = self.records.read(index)?;
+        let right = match record {
             Record::Absent => return Ok(Got::Nothing),
             Record::Damaged => None,
             Record::Present { length, crc32c } => {
@@ -200,7 +198,8 @@ impl Entry {
         }
         let _edit = self.edit.lock();
         // It may have been evicted meanwhile: then it was right.
-        if self.removals.load(Ordering::Acquire) != removals || self.record(index)? != record {
+        if self.removals.load(Ordering::Acquire) != removals || self.records.read(index)? != record
+        {
             return Ok(Got::Nothing);
         }
         self.erase(index)?;
@@ -214,9 +213,8 @@ impl Entry {
         };
         self.used.lock().last = SystemTime::now();
         self.data.write_all_at(bytes, offset)?;
-        let record = self.layout.encode(index, bytes.len() as u64, crc32c);
         let _edit = self.edit.lock();
-        self.index.write_all_at(&record, self.layout.place(index))
+        self.records.write(index, bytes.len() as u64, crc32c)
     }
 
     /// Makes a block count no more.
@@ -229,8 +227,7 @@ impl Entry {
     fn erase(&self, index: u64) -> io::Result<()> {
         self.verified.store(false, Ordering::Release);
         self.removals.fetch_add(1, Ordering::AcqRel);
-        self.index
-            .write_all_at(&[0; RECORD], self.layout.place(index))
+        self.records.erase(index)
     }
 
     /// Removes some block, not `spared`, and gives its space back. `false`: there is none.
@@ -238,8 +235,8 @@ impl Entry {
         // Spread over the object: whoever reads it in order, again and again, finds some of it each time.
         let blocks = self.header.blocks().max(1);
         let start = spared.wrapping_mul(0x9e37_79b9_7f4a_7c15) % blocks;
-        let found = match self.present_from(start)? {
-            None => self.present_from(0)?,
+        let found = match self.records.first_from(start)? {
+            None => self.records.first_from(0)?,
             found => found,
         };
         let Some(index) = found.filter(|index| *index != spared) else {
@@ -255,41 +252,6 @@ impl Entry {
         Ok(true)
     }
 
-    /// The first block from `start` that counts.
-    fn present_from(&self, start: u64) -> io::Result<Option<u64>> {
-        let mut present = None;
-        self.each_record(start, |index, record| {
-            if matches!(record, Record::Present { .. }) {
-                present = Some(index);
-            }
-            present.is_none()
-        })?;
-        Ok(present)
-    }
-
-    /// Hands out the records from `start` on, for as long as `more` says so and the index has any.
-    fn each_record(&self, start: u64, mut more: impl FnMut(u64, Record) -> bool) -> io::Result<()> {
-        const AT_ONCE: u64 = 4096;
-        let mut piece = Vec::new();
-        let mut at = start;
-        while at < self.header.blocks() {
-            let count = AT_ONCE.min(self.header.blocks() - at);
-            piece.resize(records(count), 0);
-            let read = read_up_to(&self.index, &mut piece, self.layout.place(at))?;
-            let (whole, _) = piece[..read].as_chunks::<RECORD>();
-            if whole.is_empty() {
-                break;
-            }
-            for record in whole {
-                if !more(at, self.layout.decode(at, record)) {
-                    return Ok(());
-                }
-                at += 1;
-            }
-        }
-        Ok(())
-    }
-
     /// Whether every byte is there and right, reading those that were not read as a whole before. `crc32c` is that of
     /// the object, where somebody knows it.
     pub(super) fn whole(&self, crc32c: Option<u32>) -> Whole {
@@ -301,7 +263,7 @@ impl Entry {
 
     fn try_whole(&self, expected: Option<u32>) -> io::Result<Whole> {
         let (mut count, mut sum) = (0, 0);
-        self.each_record(0, |index, record| {
+        self.records.each(0, |index, record| {
             let Record::Present { length, crc32c } = record else {
                 return false;
             };
@@ -365,16 +327,9 @@ impl Entry {
 
     fn note(&self, used: SystemTime) {
         // Without it, the entry may only be evicted a little early.
-        if let Err(error) = self.index.set_modified(used) {
+        if let Err(error) = self.records.file().set_modified(used) {
             tracing::trace!(%error, "the last use of a cached object is not kept");
         }
-    }
-
-    /// The record, zeros where the index ends before it.
-    fn record(&self, index: u64) -> io::Result<[u8; RECORD]> {
-        let mut record = [0; RECORD];
-        read_up_to(&self.index, &mut record, self.layout.place(index))?;
-        Ok(record)
     }
 }
 
@@ -393,28 +348,6 @@ impl From<io::Error> for Unopened {
             _ => Self::Failed(error),
         }
     }
-}
-
-/// Fills `bytes` from `offset` on, and tells how far the file goes.
-fn read_up_to(file: &File, bytes: &mut [u8], offset: u64) -> io::Result<usize> {
-    let mut done = 0;
-    while done < bytes.len() {
-        match file.read_at(&mut bytes[done..], offset + done as u64) {
-            Ok(0) => break,
-            Ok(read) => done += read,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(done)
-}
-
-#[expect(
-    clippy::cast_possible_truncation,
-    reason = "usize has 64 bits on every platform that is supported"
-)]
-fn records(count: u64) -> usize {
-    count as usize * RECORD
 }
 
 fn signed(offset: u64) -> io::Result<i64> {

@@ -13,7 +13,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(600);
 /// Whether one thing that the cache does is worth trying. Says so once when it is not, and once when it is again.
 #[derive(Debug)]
 pub(super) struct Health {
-    what: &'static str,
+    what: String,
     state: Mutex<State>,
 }
 
@@ -47,7 +47,7 @@ impl State {
 
 impl Health {
     /// Of `what`, as the log calls it.
-    pub(super) fn new(what: &'static str) -> Self {
+    pub(super) fn new(what: String) -> Self {
         Self {
             what,
             state: Mutex::new(State::Well),
@@ -123,7 +123,7 @@ mod tests {
     #[test]
     fn success_ends_a_pause_and_its_history() {
         let now = Instant::now();
-        let health = Health::new("the test");
+        let health = Health::new("the test".to_owned());
         health.fail(now, &"first");
         health.fail(now + FIRST_PAUSE, &"second");
         assert!(!health.allows(now + 2 * FIRST_PAUSE));

@@ -211,6 +211,15 @@ impl Home {
     }
 }
 
+impl Drop for Home {
+    fn drop(&mut self) {
+        // Not left to closing it: a child that is being started may have a copy of the descriptor until it runs.
+        if let Err(error) = self.lock.unlock() {
+            tracing::debug!(%error, "the lock of the cache directory is left to be closed");
+        }
+    }
+}
+
 /// The directory `name` in `parent`, made if it is not there: ours, and nobody else may look into it.
 fn directory(parent: BorrowedFd<'_>, name: &str) -> io::Result<OwnedFd> {
     match mkdirat(parent, name, Mode::S_IRWXU) {
@@ -347,6 +356,18 @@ mod tests {
         assert_eq!(names(&heir), all);
         let next = Home::attach(dir.path()).unwrap();
         assert_eq!(names(&next), [""; 0], "it was moved, and not copied");
+    }
+
+    #[test]
+    fn a_place_is_free_although_a_child_has_its_descriptors() {
+        let dir = tempfile::tempdir().unwrap();
+        let home = Home::attach(dir.path()).unwrap();
+        // As a process has it between fork and exec.
+        let _inherited = home.lock.try_clone().unwrap();
+        home.create(&KEY.data()).unwrap();
+        drop(home);
+        let next = Home::attach(dir.path()).unwrap();
+        assert_eq!(names(&next), [KEY.data()]);
     }
 
     #[test]

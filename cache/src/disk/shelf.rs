@@ -11,8 +11,9 @@ use lru::LruCache;
 use super::entry::Entry;
 use super::key::Key;
 
-/// The most contents whose files are kept open, two descriptors each.
-const MAX_OPEN: usize = 128;
+/// The most contents whose files are kept open, two descriptors each: a process may have 1024 by default, and sockets
+/// need theirs.
+const MAX_OPEN: usize = 64;
 /// The most contents. Each takes some 200 bytes of memory.
 pub(super) const MAX_ENTRIES: usize = 1 << 20;
 

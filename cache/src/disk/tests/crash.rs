@@ -12,7 +12,7 @@ fn copied(bench: &Bench) -> Bench {
     copy.close();
     for file in fs::read_dir(bench.place()).unwrap() {
         let file = file.unwrap();
-        fs::copy(file.path(), copy.place().join(file.file_name())).unwrap();
+        super::copy(&file.path(), &copy.place().join(file.file_name()));
     }
     copy.reopen();
     copy

@@ -51,6 +51,18 @@ async fn what_is_not_there_gives_the_lease_back() {
     assert_eq!(bench.figures().corrupt, 0);
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_clock_that_a_test_owns_makes_nothing_late() {
+    let bench = Bench::new(MB);
+    let content = bench.fill("object", BLOCK);
+    for _ in 0..20 {
+        let lease = bench.budget.acquire(BLOCK, Priority::Reader).await;
+        let found = content.read(0, lease).await;
+        assert!(matches!(found, Found::Block(_)), "{found:?}");
+    }
+    assert_eq!(bench.figures().failed, 0);
+}
+
 #[test]
 fn nobody_gets_what_belongs_to_another() {
     let bench = Bench::new(MB);
