@@ -76,7 +76,7 @@ pub(super) enum Got {
 
 /// Whether a content is there as a whole.
 #[derive(Debug)]
-pub(super) enum Whole {
+pub(super) enum Verdict {
     /// Every byte is there and right.
     Yes,
     /// Blocks are missing.
@@ -254,14 +254,14 @@ impl Entry {
 
     /// Whether every byte is there and right, reading those that were not read as a whole before. `crc32c` is that of
     /// the object, where somebody knows it.
-    pub(super) fn whole(&self, crc32c: Option<u32>) -> Whole {
+    pub(super) fn whole(&self, crc32c: Option<u32>) -> Verdict {
         match self.try_whole(crc32c.or(self.header.crc32c)) {
             Ok(whole) => whole,
-            Err(error) => Whole::Failed(error),
+            Err(error) => Verdict::Failed(error),
         }
     }
 
-    fn try_whole(&self, expected: Option<u32>) -> io::Result<Whole> {
+    fn try_whole(&self, expected: Option<u32>) -> io::Result<Verdict> {
         let (mut count, mut sum) = (0, 0);
         self.records.each(0, |index, record| {
             let Record::Present { length, crc32c } = record else {
@@ -273,13 +273,13 @@ impl Entry {
             true
         })?;
         if count != self.header.blocks() || count == 0 {
-            return Ok(Whole::No);
+            return Ok(Verdict::No);
         }
         if expected.is_some_and(|expected| expected != sum) {
-            return Ok(Whole::WrongSum);
+            return Ok(Verdict::WrongSum);
         }
         if self.verified.load(Ordering::Acquire) {
-            return Ok(Whole::Yes);
+            return Ok(Verdict::Yes);
         }
         let removals = self.removals.load(Ordering::Acquire);
         let mut buffer = Vec::new();
@@ -288,17 +288,17 @@ impl Entry {
             buffer.resize(usize::try_from(length).unwrap_or(0), 0);
             match self.read(index, &mut buffer) {
                 Got::Block(_) => {}
-                Got::Nothing => return Ok(Whole::No),
-                Got::Corrupt => return Ok(Whole::Corrupt),
+                Got::Nothing => return Ok(Verdict::No),
+                Got::Corrupt => return Ok(Verdict::Corrupt),
                 Got::Failed(error) => return Err(error),
             }
         }
         self.verified.store(true, Ordering::Release);
         if self.removals.load(Ordering::Acquire) == removals {
-            Ok(Whole::Yes)
+            Ok(Verdict::Yes)
         } else {
             self.verified.store(false, Ordering::Release);
-            Ok(Whole::No)
+            Ok(Verdict::No)
         }
     }
 

@@ -52,7 +52,12 @@ impl Inner {
     /// Makes a content unfindable, and its files go.
     pub(super) fn distrust(&self, key: Key) {
         self.queue.purge(|other| *other == key);
-        self.doom(&key);
+        self.discard(&key);
+    }
+
+    /// The same, but for what is about to be written.
+    pub(super) fn discard(&self, key: &Key) {
+        self.doom(key);
         self.queue.tidy();
     }
 
@@ -131,6 +136,8 @@ impl Inner {
                 }
                 self.write_block(&entry, fill, cost)?;
             }
+            // It cannot be opened at this moment.
+            None if self.knows(&fill.key) => return Ok(Filled::NoRoom),
             other => {
                 // In blocks of another size, or another object whose hash is the same.
                 if other.is_some() {
@@ -159,12 +166,7 @@ impl Inner {
         // It counts from now on, so that it is found and removed where it is not finished.
         state.shelf.add(fill.key, 0);
         let entry = match created {
-            Ok(entry) => {
-                let (entry, closed) = state.shelf.install(Arc::new(entry));
-                drop(state);
-                drop(closed);
-                entry
-            }
+            Ok(entry) => Arc::new(entry),
             Err(error) => {
                 state.shelf.settle(&fill.key, cost, None);
                 drop(state);
@@ -172,11 +174,13 @@ impl Inner {
                 return Err(error);
             }
         };
-        let Some(entry) = entry else {
-            return Ok(false);
-        };
+        let (_, closed) = state.shelf.install(entry.clone());
+        drop(state);
+        drop(closed);
         let written = self.write_block(&entry, fill, cost);
         if written.is_err() && entry.is_empty().unwrap_or(true) {
+            // A full disk needs the room back, which it has when nobody uses the files.
+            drop(entry);
             self.doom(&fill.key);
             self.bury(home)?;
         }
@@ -212,7 +216,7 @@ impl Inner {
                     drop(closed);
                     self.bury(home)?;
                 }
-                Room::Unlink(aside) => self.unlink(home, &aside)?,
+                Room::Unlink(aside) => self.unlink(home, aside)?,
                 Room::Full => {
                     let Some((entry, index)) = own else {
                         return Ok(false);
@@ -251,12 +255,14 @@ impl Inner {
         Ok(())
     }
 
-    fn unlink(&self, home: &Home, aside: &Aside) -> io::Result<()> {
-        for name in &aside.names {
-            home.unlink(name)?;
+    fn unlink(&self, home: &Home, aside: Aside) -> io::Result<()> {
+        let unlinked = aside.names.iter().try_for_each(|name| home.unlink(name));
+        let mut state = self.state.lock();
+        state.shelf.unlinked(&aside);
+        if unlinked.is_err() {
+            state.shelf.add_aside(aside);
         }
-        self.state.lock().shelf.unlinked(aside);
-        Ok(())
+        unlinked
     }
 
     /// The directory, taken again if somebody has removed it.

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use super::content::{Found, Whole};
-use super::entry::{self, Entry, Got, Unopened};
+use super::entry::{Entry, Got, Unopened, Verdict};
 use super::home::Home;
 use super::index::Header;
 use super::jobs::Outcome;
@@ -109,18 +109,18 @@ impl Inner {
             return None;
         }
         match entry.whole(header.crc32c) {
-            entry::Whole::Yes => {}
-            entry::Whole::No => return None,
-            entry::Whole::Corrupt => {
+            Verdict::Yes => {}
+            Verdict::No => return None,
+            Verdict::Corrupt => {
                 self.corrupt("a block", &header.name);
                 return None;
             }
-            entry::Whole::WrongSum => {
+            Verdict::WrongSum => {
                 self.corrupt("an object", &header.name);
                 self.distrust(key);
                 return None;
             }
-            entry::Whole::Failed(error) => {
+            Verdict::Failed(error) => {
                 self.failed_to_read(&error);
                 return None;
             }
@@ -167,7 +167,7 @@ impl Inner {
                 // Whoever has evicted it meanwhile has taken it off the shelf before.
                 if self.knows(key) {
                     self.corrupt("a file", &key.index());
-                    self.distrust(*key);
+                    self.discard(key);
                 }
             }
             Unopened::Failed(error) => self.failed_to_read(error),

@@ -5,6 +5,7 @@ use std::time::Instant;
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 
 use super::*;
+use crate::disk::Found;
 
 const SIZE: usize = 4 * BLOCK;
 
@@ -117,6 +118,24 @@ fn a_read_only_disk_is_read() {
     try_again(&bench);
     bench.fill("another", SIZE);
     assert_eq!(bench.present("another", SIZE), 4);
+}
+
+#[tokio::test]
+async fn a_disk_that_does_not_answer_is_left_alone() {
+    let bench = Bench::new(MB);
+    let content = bench.fill("object", SIZE);
+    let reads = &bench.cache().inner.reads;
+    let read = async || {
+        let lease = bench.budget.acquire(BLOCK, Priority::Reader).await;
+        content.read(0, lease).await
+    };
+    reads.fail(Instant::now(), &"as if it had hung");
+    assert!(matches!(read().await, Found::Nothing(_)));
+    assert!(content.whole().await.is_none());
+    reads.end_pause(Instant::now());
+    assert!(matches!(read().await, Found::Block(_)));
+    assert!(content.whole().await.is_some());
+    assert_eq!((bench.figures().hits, bench.figures().misses), (1, 1));
 }
 
 #[test]
