@@ -70,11 +70,17 @@ fn the_order_of_use_survives_a_restart() {
     for name in ["one", "two", "three"] {
         bench.fill(name, 16 * BLOCK);
     }
-    assert_eq!(bench.present("one", 16 * BLOCK), 16);
+    for name in ["one", "two", "one"] {
+        assert_eq!(bench.present(name, 16 * BLOCK), 16);
+    }
     bench.reopen();
+    let there = |bench: &Bench| {
+        ["one", "two", "three", "four"].map(|name| bench.content(name, 1).is_known())
+    };
     bench.fill("four", 20 * BLOCK);
-    let there = ["one", "two", "three", "four"].map(|name| bench.content(name, 1).is_known());
-    assert_eq!(there, [true, false, true, true]);
+    assert_eq!(there(&bench), [true, true, false, true]);
+    bench.fill("four", 36 * BLOCK);
+    assert_eq!(there(&bench), [true, false, false, true]);
 }
 
 #[test]
@@ -114,6 +120,7 @@ fn what_was_passed_on_stays_until_it_is_given_back() {
         bench.assert_bounded();
     }
     assert!(bench.figures().evictions > 0);
+    assert!(content.is_known() && bench.index(&content).exists());
     assert!(bench.data(&content).exists());
     bench.volume().forget(&object("passed"));
     bench.settle();
