@@ -31,8 +31,9 @@ use nix::errno::Errno;
 use crate::errno::{Error, Result};
 use crate::fs::{EntrySink, Fh, Fs, OpenFlags, RenameMode, SetAttr, Statfs};
 use crate::inode::Ino;
+use crate::metadata::Posix;
 use crate::observer::Operation;
-use reply::{Answer, Plain, Plus, Refuse};
+use reply::{Answer, Plain, Plus, Refuse, Room};
 use request::Pending;
 
 /// The largest write and read request. With the kernel's default limit of 256 pages it takes no larger ones anyway, and
@@ -57,25 +58,33 @@ const CAPABILITIES: [InitFlags; 8] = [
     InitFlags::FUSE_CACHE_SYMLINKS,
 ];
 
+/// Remembered by the kernel, which then asks for no extended attribute any more.
+const NO_XATTRS: Errno = Errno::ENOSYS;
+
 /// A [`Fs`] as `fuser` wants it.
 #[derive(Debug)]
-pub(crate) struct Adapter(Arc<Fs>);
+pub(crate) struct Adapter {
+    fs: Arc<Fs>,
+    /// Whether the kernel gets answers about extended attributes.
+    xattrs: bool,
+}
 
 impl Adapter {
     pub(crate) fn new(fs: Arc<Fs>) -> Self {
-        Self(fs)
+        let xattrs = fs.config().xattrs;
+        Self { fs, xattrs }
     }
 
     /// Runs the synchronous part of a request; its reply is inside.
     fn guard(&self, op: &'static str, act: impl FnOnce(&Arc<Fs>)) {
-        if catch_unwind(AssertUnwindSafe(|| act(&self.0))).is_err() {
+        if catch_unwind(AssertUnwindSafe(|| act(&self.fs))).is_err() {
             panicked(op);
         }
     }
 
     /// Takes a request in, and runs its synchronous part.
     fn take(&self, operation: Operation, act: impl FnOnce(&Arc<Fs>, Pending)) {
-        let request = Pending::begin(&self.0, operation);
+        let request = Pending::begin(&self.fs, operation);
         self.guard(operation.name(), |fs| act(fs, request));
     }
 
@@ -147,12 +156,12 @@ impl Adapter {
 
     /// Answers without asking the file system.
     fn reply<T, R: Answer<T>>(&self, operation: Operation, reply: R, value: T) {
-        Pending::begin(&self.0, operation).fulfil(reply, value);
+        Pending::begin(&self.fs, operation).fulfil(reply, value);
     }
 
     /// Says that there is no such thing here.
     fn refuse(&self, operation: Operation, reply: impl Refuse, errno: Errno) {
-        Pending::begin(&self.0, operation).refuse(reply, errno);
+        Pending::begin(&self.fs, operation).refuse(reply, errno);
     }
 }
 
@@ -188,6 +197,9 @@ impl fuser::Filesystem for Adapter {
                 tracing::debug!(?capability, "the kernel does not offer this");
             }
         }
+        // Without it, the kernel asks for `security.capability` before every single write as soon as it gets answers.
+        let quiet = InitFlags::FUSE_HANDLE_KILLPRIV_V2;
+        self.xattrs = self.xattrs && config.add_capabilities(quiet).is_ok();
         // Each of these has a value in range, and the nearest one does where it is not.
         let _ = config.set_max_write(MAX_REQUEST);
         let _ = config.set_max_background(MAX_BACKGROUND);
@@ -226,11 +238,11 @@ impl fuser::Filesystem for Adapter {
         &self,
         _req: &Request,
         ino: INodeNo,
-        _mode: Option<u32>,
-        _uid: Option<u32>,
-        _gid: Option<u32>,
+        mode: Option<u32>,
+        uid: Option<u32>,
+        gid: Option<u32>,
         size: Option<u64>,
-        _atime: Option<TimeOrNow>,
+        atime: Option<TimeOrNow>,
         mtime: Option<TimeOrNow>,
         _ctime: Option<SystemTime>,
         fh: Option<FileHandle>,
@@ -241,11 +253,16 @@ impl fuser::Filesystem for Adapter {
         reply: ReplyAttr,
     ) {
         let (ino, fh) = (Ino(ino.0), fh.map(|fh| Fh(fh.0)));
-        let mtime = mtime.map(|mtime| match mtime {
-            TimeOrNow::SpecificTime(at) => at,
-            TimeOrNow::Now => SystemTime::now(),
-        });
-        let set = SetAttr { size, mtime };
+        let set = SetAttr {
+            size,
+            mtime: mtime.map(request::time),
+            posix: Posix {
+                mode: mode.map(request::bits),
+                uid,
+                gid,
+                atime: atime.map(request::time),
+            },
+        };
         self.act(
             Operation::SetInodeAttributes,
             reply,
@@ -263,7 +280,7 @@ impl fuser::Filesystem for Adapter {
 
     fn mknod(
         &self,
-        _req: &Request,
+        req: &Request,
         parent: INodeNo,
         name: &OsStr,
         mode: u32,
@@ -274,24 +291,26 @@ impl fuser::Filesystem for Adapter {
         if nix::sys::stat::SFlag::from_bits_truncate(mode) != nix::sys::stat::SFlag::S_IFREG {
             return self.refuse(Operation::MkNode, reply, Errno::EPERM);
         }
+        let born = request::born(req, mode);
         let (parent, name) = (Ino(parent.0), name.to_owned());
         self.act(Operation::MkNode, reply, never, |fs| async move {
-            fs.mknod(parent, &name).await
+            fs.mknod(parent, &name, born).await
         });
     }
 
     fn mkdir(
         &self,
-        _req: &Request,
+        req: &Request,
         parent: INodeNo,
         name: &OsStr,
-        _mode: u32,
+        mode: u32,
         _umask: u32,
         reply: ReplyEntry,
     ) {
+        let born = request::born(req, mode);
         let (parent, name) = (Ino(parent.0), name.to_owned());
         self.act(Operation::MkDir, reply, never, |fs| async move {
-            fs.mkdir(parent, &name).await
+            fs.mkdir(parent, &name, born).await
         });
     }
 
@@ -311,16 +330,17 @@ impl fuser::Filesystem for Adapter {
 
     fn symlink(
         &self,
-        _req: &Request,
+        req: &Request,
         parent: INodeNo,
         link_name: &OsStr,
         target: &Path,
         reply: ReplyEntry,
     ) {
+        let born = request::born(req, 0);
         let (parent, name) = (Ino(parent.0), link_name.to_owned());
         let target = target.as_os_str().to_owned();
         self.act(Operation::CreateSymlink, reply, never, |fs| async move {
-            fs.symlink(parent, &name, &target).await
+            fs.symlink(parent, &name, &target, born).await
         });
     }
 
@@ -371,22 +391,23 @@ impl fuser::Filesystem for Adapter {
 
     fn create(
         &self,
-        _req: &Request,
+        req: &Request,
         parent: INodeNo,
         name: &OsStr,
-        _mode: u32,
+        mode: u32,
         _umask: u32,
         flags: i32,
         reply: ReplyCreate,
     ) {
+        let born = request::born(req, mode);
         let (parent, flags) = (Ino(parent.0), OpenFlags::from_bits(flags));
         self.act(
             Operation::CreateFile,
             reply,
-            |fs| fs.try_create(parent, name, flags),
+            |fs| fs.try_create(parent, name, flags, born),
             |fs| {
                 let name = name.to_owned();
-                async move { fs.create(parent, &name, flags).await }
+                async move { fs.create(parent, &name, flags, born).await }
             },
         );
     }
@@ -414,7 +435,7 @@ impl fuser::Filesystem for Adapter {
     fn write(
         &self,
         _req: &Request,
-        _ino: INodeNo,
+        ino: INodeNo,
         fh: FileHandle,
         offset: u64,
         data: &[u8],
@@ -423,7 +444,9 @@ impl fuser::Filesystem for Adapter {
         _lock_owner: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
-        let fh = Fh(fh.0);
+        let (ino, fh) = (Ino(ino.0), Fh(fh.0));
+        let kills = write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID);
+        let kills = kills && self.fs.has_privileges(ino);
         // Pages of a mapping come with whatever handle is at hand; they belong where they were, even with O_APPEND.
         let mapped = write_flags.contains(WriteFlags::FUSE_WRITE_CACHE);
         // One request is 1 MiB at most, and so is its length.
@@ -431,11 +454,19 @@ impl fuser::Filesystem for Adapter {
         self.act(
             Operation::WriteFile,
             reply,
-            |fs| Some(fs.try_write(fh, offset, data, mapped)?.map(|()| len)),
+            |fs| {
+                if kills {
+                    return None;
+                }
+                Some(fs.try_write(fh, offset, data, mapped)?.map(|()| len))
+            },
             |fs| {
                 let data = Bytes::copy_from_slice(data);
                 async move {
                     fs.write(fh, offset, data, mapped).await?;
+                    if kills {
+                        fs.drop_privileges(ino).await?;
+                    }
                     Ok(len)
                 }
             },
@@ -556,40 +587,66 @@ impl fuser::Filesystem for Adapter {
         self.reply(Operation::StatFS, reply, Statfs::BUCKET);
     }
 
-    // ENOSYS to each of these is remembered by the kernel, which then does without or does it itself. To getxattr it
-    // also saves a question for `security.capability` before every single write.
-
     fn setxattr(
         &self,
         _req: &Request,
-        _ino: INodeNo,
-        _name: &OsStr,
-        _value: &[u8],
-        _flags: i32,
+        ino: INodeNo,
+        name: &OsStr,
+        value: &[u8],
+        flags: i32,
         _position: u32,
         reply: ReplyEmpty,
     ) {
-        self.refuse(Operation::SetXattr, reply, Errno::ENOSYS);
+        if !self.xattrs {
+            return self.refuse(Operation::SetXattr, reply, NO_XATTRS);
+        }
+        let how = request::how(flags);
+        let (ino, name, value) = (Ino(ino.0), name.to_owned(), value.to_owned());
+        self.act(Operation::SetXattr, reply, never, |fs| async move {
+            fs.setxattr(ino, &name, &value, how).await
+        });
     }
 
-    fn getxattr(
-        &self,
-        _req: &Request,
-        _ino: INodeNo,
-        _name: &OsStr,
-        _size: u32,
-        reply: ReplyXattr,
-    ) {
-        self.refuse(Operation::GetXattr, reply, Errno::ENOSYS);
+    fn getxattr(&self, _req: &Request, ino: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
+        if !self.xattrs {
+            return self.refuse(Operation::GetXattr, reply, NO_XATTRS);
+        }
+        let ino = Ino(ino.0);
+        self.ask(
+            Operation::GetXattr,
+            Room(reply, size),
+            |fs| fs.try_getxattr(ino, name),
+            |fs| {
+                let name = name.to_owned();
+                async move { fs.getxattr(ino, &name).await }
+            },
+        );
     }
 
-    fn listxattr(&self, _req: &Request, _ino: INodeNo, _size: u32, reply: ReplyXattr) {
-        self.refuse(Operation::ListXattr, reply, Errno::ENOSYS);
+    fn listxattr(&self, _req: &Request, ino: INodeNo, size: u32, reply: ReplyXattr) {
+        if !self.xattrs {
+            return self.refuse(Operation::ListXattr, reply, NO_XATTRS);
+        }
+        let ino = Ino(ino.0);
+        self.ask(
+            Operation::ListXattr,
+            Room(reply, size),
+            |fs| fs.try_listxattr(ino),
+            |fs| async move { fs.listxattr(ino).await },
+        );
     }
 
-    fn removexattr(&self, _req: &Request, _ino: INodeNo, _name: &OsStr, reply: ReplyEmpty) {
-        self.refuse(Operation::RemoveXattr, reply, Errno::ENOSYS);
+    fn removexattr(&self, _req: &Request, ino: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        if !self.xattrs {
+            return self.refuse(Operation::RemoveXattr, reply, NO_XATTRS);
+        }
+        let (ino, name) = (Ino(ino.0), name.to_owned());
+        self.act(Operation::RemoveXattr, reply, never, |fs| async move {
+            fs.removexattr(ino, &name).await
+        });
     }
+
+    // ENOSYS to each of these is remembered by the kernel, which then does without or does it itself.
 
     fn access(&self, _req: &Request, _ino: INodeNo, _mask: AccessFlags, reply: ReplyEmpty) {
         self.refuse(Operation::Access, reply, Errno::ENOSYS);

@@ -20,6 +20,7 @@ mod setattr;
 mod statfs;
 mod unlink;
 mod write;
+mod xattr;
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -49,6 +50,7 @@ pub use open::{Access, OpenFlags, Opened};
 pub use rename::RenameMode;
 pub use setattr::SetAttr;
 pub use statfs::Statfs;
+pub use xattr::SetXattr;
 
 /// Number of an open file or directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -19,6 +19,7 @@ use gcsmount_gcs::{Generation, Object};
 use tokio::time::Instant;
 
 use crate::handle::writer::Writer;
+use crate::metadata::Edits;
 use known::Known;
 
 pub use table::{Found, Outdated, Table};
@@ -69,8 +70,16 @@ pub enum Body {
 /// A directory.
 #[derive(Debug)]
 pub struct Dir {
-    /// When a name in it last changed through this mount.
+    /// When a name in it last changed through this mount, or what somebody set; else when it was met.
     pub mtime: SystemTime,
+    /// Whether that is more than when it was met.
+    pub mtime_known: bool,
+    /// The object `name/`, where it was met.
+    pub placeholder: Option<Arc<Object>>,
+    /// When the store last said that there is none.
+    pub bare: Option<Instant>,
+    /// What was said of a directory that has no such object: nowhere but here.
+    pub edits: Edits,
     /// Counts those changes: what the store said before one of them may be out of date after it.
     pub changes: u64,
     /// When a complete listing was begun, if one was finished and every name of it is still known.

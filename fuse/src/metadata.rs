@@ -1,12 +1,18 @@
 //! What of a file's attributes is kept in an object's custom metadata, in the keys that gcsfuse and gsutil use.
 
+mod edits;
+pub mod posix;
+pub mod xattr;
+
 use std::time::{Duration, SystemTime};
 
 use gcsmount_gcs::Object;
 use gcsmount_gcs::object::Attributes;
-use gcsmount_gcs::store::Patch;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
+
+pub use edits::Edits;
+pub use posix::Posix;
 
 /// Modification time as gcsfuse writes it: RFC 3339 in UTC with nanoseconds.
 const GCSFUSE_MTIME: &str = "gcsfuse_mtime";
@@ -20,11 +26,15 @@ const RESERVED_SYMLINK: &str = "goog-reserved-file-is-symlink";
 /// When the content was last modified: as somebody recorded it, else when the object last changed.
 #[must_use]
 pub fn mtime(object: &Object) -> SystemTime {
+    recorded_mtime(object).unwrap_or(object.updated)
+}
+
+/// The time of modification that somebody recorded.
+#[must_use]
+pub fn recorded_mtime(object: &Object) -> Option<SystemTime> {
     let metadata = &object.attributes.metadata;
     let exact = metadata.get(GCSFUSE_MTIME).and_then(|text| parse(text));
-    exact
-        .or_else(|| from_seconds(metadata.get(RESERVED_MTIME)?.parse().ok()?))
-        .unwrap_or(object.updated)
+    exact.or_else(|| from_seconds(metadata.get(RESERVED_MTIME)?.parse().ok()?))
 }
 
 /// The keys that record `mtime`. A time outside the years 1 to 9999 has no form there, and no keys.
@@ -44,20 +54,12 @@ pub fn mtime_keys(mtime: SystemTime) -> Vec<(String, String)> {
     ]
 }
 
-/// What makes `mtime` the recorded time of an object. Empty for one that has no form there.
+/// The attributes of the next generation of a file: those of the base with `edits`, the new time, and no symbolic link
+/// any more.
 #[must_use]
-pub fn mtime_patch(mtime: SystemTime) -> Patch {
-    let keys = mtime_keys(mtime).into_iter();
-    Patch {
-        metadata: keys.map(|(key, value)| (key, Some(value))).collect(),
-        ..Patch::default()
-    }
-}
-
-/// The attributes of the next generation of a file: those of the base, the new time, and no symbolic link any more.
-#[must_use]
-pub fn next_attributes(base: Option<&Object>, mtime: SystemTime) -> Attributes {
-    let mut attributes = base.map(|base| base.attributes.clone()).unwrap_or_default();
+pub fn next_attributes(base: Option<&Object>, edits: &Edits, mtime: SystemTime) -> Attributes {
+    let none = Attributes::default();
+    let mut attributes = edits.applied(base.map_or(&none, |base| &base.attributes));
     for stale in [
         GCSFUSE_MTIME,
         RESERVED_MTIME,
@@ -73,7 +75,7 @@ pub fn next_attributes(base: Option<&Object>, mtime: SystemTime) -> Attributes {
 /// The attributes of a symbolic link to `target`, whose content is the target too.
 #[must_use]
 pub fn symlink_attributes(target: &str, mtime: SystemTime) -> Attributes {
-    let mut attributes = next_attributes(None, mtime);
+    let mut attributes = next_attributes(None, &Edits::default(), mtime);
     let keys = [(GCSFUSE_SYMLINK, target), (RESERVED_SYMLINK, "true")];
     attributes
         .metadata
@@ -193,7 +195,7 @@ mod tests {
     fn a_recorded_time_reads_back_to_the_nanosecond() {
         for nanos in [0, 1, -1, 1_700_000_000_123_456_789, -62_000_000_000_000_001] {
             let mut written = object(&[]);
-            written.attributes = next_attributes(None, at(nanos));
+            written.attributes = next_attributes(None, &Edits::default(), at(nanos));
             assert_eq!(mtime(&written), at(nanos), "{nanos}");
         }
     }
@@ -214,7 +216,7 @@ mod tests {
         assert_eq!(symlink_target(&base), Some("t"));
         base.attributes.content_type = Some("text/plain".into());
         let next = Object {
-            attributes: next_attributes(Some(&base), at(5)),
+            attributes: next_attributes(Some(&base), &Edits::default(), at(5)),
             ..base
         };
         assert!(!is_symlink(&next));

@@ -5,7 +5,7 @@
 //! is shown as `foo` with a line feed behind it, which no object name can hold. Names that the kernel cannot hold
 //! (empty, `.`, `..`, with a NUL, too long) are hidden and counted.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
@@ -29,8 +29,8 @@ const CONFLICT: char = '\n';
 /// What a name stands for in the bucket.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Node {
-    /// There are objects below the name.
-    Dir,
+    /// There are objects below the name; its placeholder, where that was met.
+    Dir(Option<Arc<Object>>),
     /// An object: a file or a symbolic link.
     File(Arc<Object>),
 }
@@ -43,7 +43,10 @@ impl Node {
             (Self::File(known), Self::File(found)) => {
                 Self::File(version::newest(found, Some(known)))
             }
-            (Self::Dir | Self::File(_), found) => found,
+            (Self::Dir(Some(known)), Self::Dir(Some(found))) => {
+                Self::Dir(Some(version::newest(found, Some(known))))
+            }
+            (Self::Dir(_) | Self::File(_), found) => found,
         }
     }
 }
@@ -100,7 +103,15 @@ impl Pages {
             .collect();
         let mut entries = Vec::with_capacity(page.objects.len() + dirs.len());
         let mut objects = std::mem::take(&mut self.held);
-        objects.extend(page.objects.into_iter().map(Arc::new));
+        let mut placeholders = HashMap::new();
+        for object in page.objects.into_iter().map(Arc::new) {
+            // The directory's own placeholder ends with a slash too.
+            if object.name.as_str().ends_with('/') && object.name.as_str() != self.prefix {
+                placeholders.insert(object.name.as_str().to_owned(), object);
+            } else {
+                objects.push(object);
+            }
+        }
         for object in objects {
             let settled = ended || last.as_deref().is_some_and(|l| settles(l, &object.name));
             if settled {
@@ -109,11 +120,15 @@ impl Pages {
                 self.held.push(object);
             }
         }
-        entries.extend(self.dirs(&page.prefixes));
+        entries.extend(self.dirs(&page.prefixes, &placeholders));
         entries
     }
 
-    fn dirs(&mut self, prefixes: &[String]) -> Vec<Entry> {
+    fn dirs(
+        &mut self,
+        prefixes: &[String],
+        placeholders: &HashMap<String, Arc<Object>>,
+    ) -> Vec<Entry> {
         let mut entries = Vec::with_capacity(prefixes.len());
         for full in prefixes {
             let name = full.strip_suffix('/').unwrap_or(full);
@@ -121,7 +136,7 @@ impl Pages {
                 Some(HIDDEN_DIR) if self.root => {}
                 Some(name) if is_holdable(name) => entries.push(Entry {
                     name: name.into(),
-                    node: Node::Dir,
+                    node: Node::Dir(placeholders.get(full).cloned()),
                 }),
                 Some(_) | None => self.hidden += 1,
             }

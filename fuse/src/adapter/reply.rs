@@ -50,6 +50,7 @@ refuses! {
     ReplyCreate => |to| to;
     ReplyStatfs => |to| to;
     ReplyXattr => |to| to;
+    Room => |to| to.0;
     ReplyLseek => |to| to;
     Plain => |to| to.0;
     Plus => |to| to.0;
@@ -62,6 +63,21 @@ impl Answer<Bytes> for ReplyData {
 
     fn content(bytes: &Bytes) -> u64 {
         bytes.len() as u64
+    }
+}
+
+/// A reply with an extended attribute or their names, and the bytes that the caller has room for; 0: it only wants to
+/// know how many there are.
+pub(super) struct Room(pub(super) ReplyXattr, pub(super) u32);
+
+impl Answer<Vec<u8>> for Room {
+    fn ok(self, value: Vec<u8>) {
+        let Self(reply, room) = self;
+        match u32::try_from(value.len()) {
+            Ok(len) if room == 0 => reply.size(len),
+            Ok(len) if len <= room => reply.data(&value),
+            Ok(_) | Err(_) => reply.error(fuser::Errno::from_i32(Errno::ERANGE as i32)),
+        }
     }
 }
 
@@ -124,7 +140,7 @@ fn file_attr(attr: &Attr) -> FileAttr {
         ino: INodeNo(attr.ino.0),
         size: attr.size,
         blocks: attr.size.div_ceil(512),
-        atime: attr.mtime,
+        atime: attr.atime,
         mtime: attr.mtime,
         ctime: attr.mtime,
         crtime: attr.mtime,

@@ -1,16 +1,53 @@
 //! A request from its arrival to its answer.
 
 use std::sync::{Arc, LazyLock};
-use std::time::Instant;
+use std::time::{Instant, SystemTime};
 
+use fuser::TimeOrNow;
 use nix::errno::Errno;
 use tracing::Level;
 
 use super::repeats::Repeats;
 use super::reply::{Answer, Refuse};
 use crate::errno::{Error, Result};
-use crate::fs::Fs;
+use crate::fs::{Fs, SetXattr};
+use crate::metadata::Posix;
 use crate::observer::{Answered, Observer, Operation};
+
+/// The time that a request means.
+pub(super) fn time(time: TimeOrNow) -> SystemTime {
+    match time {
+        TimeOrNow::SpecificTime(at) => at,
+        TimeOrNow::Now => SystemTime::now(),
+    }
+}
+
+/// The bits of a mode that do not tell the type.
+pub(super) fn bits(mode: u32) -> u16 {
+    // What is left has 12 bits.
+    u16::try_from(mode & 0o7777).unwrap_or_default()
+}
+
+/// What a new node of `mode` is, which belongs to whoever asks for it. The kernel has applied the umask.
+pub(super) fn born(request: &fuser::Request, mode: u32) -> Posix {
+    Posix {
+        mode: Some(bits(mode)),
+        uid: Some(request.uid()),
+        gid: Some(request.gid()),
+        atime: None,
+    }
+}
+
+/// What setxattr(2) requires. The kernel lets no other flags through.
+pub(super) fn how(flags: i32) -> SetXattr {
+    const XATTR_CREATE: i32 = 1;
+    const XATTR_REPLACE: i32 = 2;
+    match flags {
+        XATTR_CREATE => SetXattr::Create,
+        XATTR_REPLACE => SetXattr::Replace,
+        _ => SetXattr::Any,
+    }
+}
 
 /// A request that has no answer yet. Dropped without one, it counts as the EIO that its reply then gives by itself.
 #[derive(Debug)]

@@ -18,6 +18,11 @@ pub struct FsConfig {
     pub file_mode: u16,
     /// Permission bits of directories; 0755 by default.
     pub dir_mode: u16,
+    /// Whether permission bits, owner, group and time of access are kept with the objects, in the keys of `gsutil` and
+    /// `gcloud storage`; what an object does not say is as above. Off by default.
+    pub posix_attributes: bool,
+    /// Whether there are extended attributes. On by default, where the kernel does not ask for one before each write.
+    pub xattrs: bool,
     /// How long what was learned of an object or a directory is believed, here and in the kernel; 60 s by default.
     pub ttl: Duration,
     /// Show only names below this prefix, as `only-dir` does; without a leading or trailing slash. `None`: the whole bucket.
@@ -58,6 +63,8 @@ impl Default for FsConfig {
             gid: nix::unistd::getgid().as_raw(),
             file_mode: 0o644,
             dir_mode: 0o755,
+            posix_attributes: false,
+            xattrs: true,
             ttl: Duration::from_secs(60),
             only_dir: None,
             temp_dir: std::env::temp_dir(),

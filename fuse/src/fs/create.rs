@@ -15,12 +15,13 @@ use super::attr::Entry;
 use super::open::{Access, OpenFlags, Opened};
 use crate::errno::{Error, Result};
 use crate::handle::writer::Writer;
-use crate::inode::{Body, File, Found, Ino};
-use crate::metadata;
+use crate::inode::{Body, File, Found, Ino, Table};
+use crate::metadata::{self, Edits, Posix, posix};
 use crate::names::Node;
 
 impl Fs {
-    /// Creates a file and opens it, or opens the one that is there. A lookup is counted.
+    /// Creates a file and opens it, or opens the one that is there. A lookup is counted. `born` is kept with a new file
+    /// under [`super::FsConfig::posix_attributes`].
     ///
     /// A new file takes no call here: it is in the bucket from its first flush on, if its name is free still. Only with
     /// `exclusive` is the store asked whether the name is free now, where the kernel's lookup has not done so.
@@ -32,6 +33,7 @@ impl Fs {
         parent: Ino,
         name: &OsStr,
         flags: OpenFlags,
+        born: Posix,
     ) -> Result<(Entry, Opened)> {
         if let Some(ino) = self.existing(parent, name, flags.exclusive).await? {
             if flags.exclusive {
@@ -41,7 +43,7 @@ impl Fs {
             let mut table = self.table.lock();
             return Ok((self.count_lookup(&mut table, ino)?, opened));
         }
-        self.create_new(parent, name, flags)
+        self.create_new(parent, name, flags, born)
     }
 
     /// [`Fs::create`] of a new file, if no question is open. `None`: use the other.
@@ -51,6 +53,7 @@ impl Fs {
         parent: Ino,
         name: &OsStr,
         flags: OpenFlags,
+        born: Posix,
     ) -> Option<Result<(Entry, Opened)>> {
         if flags.exclusive {
             return None;
@@ -63,14 +66,28 @@ impl Fs {
                 Found::Absent | Found::Unknown(_) => {}
             }
         }
-        Some(self.create_new(parent, name, flags))
+        Some(self.create_new(parent, name, flags, born))
     }
 
-    fn create_new(&self, parent: Ino, name: &OsStr, flags: OpenFlags) -> Result<(Entry, Opened)> {
+    fn create_new(
+        &self,
+        parent: Ino,
+        name: &OsStr,
+        flags: OpenFlags,
+        born: Posix,
+    ) -> Result<(Entry, Opened)> {
         let mut table = self.table.lock();
         let (name, object) = self.new_place(&table, parent, name, "")?;
         let read_back = flags.access == Access::ReadWrite;
-        let writer = Writer::create(self.workshop.clone(), object, read_back);
+        let edits = Edits {
+            metadata: self
+                .keys_of_new(&table, parent, born, false)
+                .into_iter()
+                .map(|(key, value)| (key, Some(value)))
+                .collect(),
+            ..Edits::default()
+        };
+        let writer = Writer::create(self.workshop.clone(), object, read_back, edits);
         let body = Body::File(File {
             writer: Some(writer.clone()),
             writers: 1,
@@ -108,9 +125,11 @@ impl Fs {
     ///
     /// # Errors
     /// As [`Fs::mkdir`].
-    pub async fn mknod(&self, parent: Ino, name: &OsStr) -> Result<Entry> {
+    pub async fn mknod(&self, parent: Ino, name: &OsStr, born: Posix) -> Result<Entry> {
         let (name, object) = self.free_place(parent, name, "")?;
-        let attributes = metadata::next_attributes(None, SystemTime::now());
+        let none = Edits::default();
+        let mut attributes = metadata::next_attributes(None, &none, SystemTime::now());
+        self.say_of_new(&mut attributes, parent, born, false);
         let put = self.put_new(parent, object, attributes, Bytes::new());
         let object = put.await?;
         self.enter_new(parent, &name, Node::File(object))
@@ -120,11 +139,13 @@ impl Fs {
     ///
     /// # Errors
     /// `EEXIST`; those of [`crate::names::creatable`]; the store's.
-    pub async fn mkdir(&self, parent: Ino, name: &OsStr) -> Result<Entry> {
+    pub async fn mkdir(&self, parent: Ino, name: &OsStr, born: Posix) -> Result<Entry> {
         let (name, object) = self.free_place(parent, name, "/")?;
-        let put = self.put_new(parent, object, Attributes::default(), Bytes::new());
-        put.await?;
-        let entry = self.enter_new(parent, &name, Node::Dir)?;
+        let mut attributes = Attributes::default();
+        self.say_of_new(&mut attributes, parent, born, true);
+        let put = self.put_new(parent, object, attributes, Bytes::new());
+        let placeholder = put.await?;
+        let entry = self.enter_new(parent, &name, Node::Dir(Some(placeholder)))?;
         self.table.lock().listed_empty(entry.attr.ino);
         Ok(entry)
     }
@@ -133,14 +154,46 @@ impl Fs {
     ///
     /// # Errors
     /// As [`Fs::mkdir`]; `EILSEQ` for a target that is not UTF-8, which the metadata cannot hold.
-    pub async fn symlink(&self, parent: Ino, name: &OsStr, target: &OsStr) -> Result<Entry> {
+    pub async fn symlink(
+        &self,
+        parent: Ino,
+        name: &OsStr,
+        target: &OsStr,
+        born: Posix,
+    ) -> Result<Entry> {
         let target = target.to_str().ok_or(Error::of(Errno::EILSEQ))?;
         let (name, object) = self.free_place(parent, name, "")?;
-        let attributes = metadata::symlink_attributes(target, SystemTime::now());
+        let mut attributes = metadata::symlink_attributes(target, SystemTime::now());
+        // The bits of a symbolic link say nothing.
+        let born = Posix { mode: None, ..born };
+        self.say_of_new(&mut attributes, parent, born, false);
         let content = Bytes::copy_from_slice(target.as_bytes());
         let put = self.put_new(parent, object, attributes, content);
         let object = put.await?;
         self.enter_new(parent, &name, Node::File(object))
+    }
+
+    /// The keys that say what a new node is, if that is kept.
+    fn keys_of_new(
+        &self,
+        table: &Table,
+        parent: Ino,
+        born: Posix,
+        is_dir: bool,
+    ) -> Vec<(String, String)> {
+        if !self.config.posix_attributes {
+            return Vec::new();
+        }
+        let above = table.get(parent).map(|inode| self.attr_of(inode));
+        let born = above.map_or(born, |above| {
+            posix::inherit(born, is_dir, above.perm, above.gid)
+        });
+        born.keys()
+    }
+
+    fn say_of_new(&self, attributes: &mut Attributes, parent: Ino, born: Posix, is_dir: bool) {
+        let keys = self.keys_of_new(&self.table.lock(), parent, born, is_dir);
+        attributes.metadata.extend(keys);
     }
 
     /// A name that is not known to be taken.

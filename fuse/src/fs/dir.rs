@@ -113,7 +113,7 @@ impl Fs {
             .local_children(dir)
             .map(|child| names::Entry {
                 name: child.name.clone(),
-                node: Node::Dir,
+                node: Node::Dir(None),
             })
             .collect();
         let changes = table
@@ -122,7 +122,8 @@ impl Fs {
             .map_or(0, |dir| dir.changes);
         let root = dir == Ino::ROOT;
         let page_size = self.config.list_page;
-        Ok(Listing::new(prefix, root, page_size, local, changes))
+        let listing = Listing::new(prefix, root, page_size, local, changes);
+        Ok(listing.with_placeholders(self.config.posix_attributes))
     }
 
     /// Hands out `.` and `..` where they are due; the offset to go on from.
@@ -248,7 +249,7 @@ fn kind_of(table: &Table, ino: Ino, node: &Node) -> Kind {
         (Node::File(object), _) if metadata::is_symlink(object) => Kind::Symlink,
         (Node::File(_), _) => Kind::File,
         // Local files have no object to stand for them.
-        (Node::Dir, Some(inode)) if inode.file().is_some() => Kind::File,
-        (Node::Dir, _) => Kind::Dir,
+        (Node::Dir(_), Some(inode)) if inode.file().is_some() => Kind::File,
+        (Node::Dir(_), _) => Kind::Dir,
     }
 }

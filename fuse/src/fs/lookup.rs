@@ -20,19 +20,20 @@ use crate::{handle, metadata, version};
 #[derive(Debug)]
 struct Answer {
     object: Option<Arc<Object>>,
-    is_dir: bool,
+    /// What the directory is, if there is one.
+    dir: Option<Node>,
 }
 
 impl Answer {
     /// What an entry called `name` is, given that.
     fn node(&self, name: &str) -> Option<Node> {
         let (_, beside_dir) = names::object_part(name);
-        match (&self.object, self.is_dir) {
-            (Some(object), true) if beside_dir => Some(Node::File(object.clone())),
+        match (&self.object, &self.dir) {
+            (Some(object), Some(_)) if beside_dir => Some(Node::File(object.clone())),
             (_, _) if beside_dir => None,
-            (_, true) => Some(Node::Dir),
-            (Some(object), false) => Some(Node::File(object.clone())),
-            (None, false) => None,
+            (_, Some(dir)) => Some(dir.clone()),
+            (Some(object), None) => Some(Node::File(object.clone())),
+            (None, None) => None,
         }
     }
 }
@@ -102,7 +103,7 @@ impl Fs {
                 table.child(parent, &place.name).map(|inode| inode.ino)
             }
         };
-        if let (true, Some(object)) = (answer.is_dir, answer.object) {
+        if let (Some(_), Some(object)) = (answer.dir, answer.object) {
             let beside = names::beside_dir(&place.name);
             table.note(parent, &beside.into(), Node::File(object), begun);
         }
@@ -132,11 +133,11 @@ impl Fs {
     /// One pair of calls, side by side: the object itself, and anything below it.
     async fn ask_store(&self, place: &Place) -> Result<Answer> {
         let object = self.stat(&place.object);
-        let is_dir = self.has_below(format!("{}/", place.object));
-        let (object, is_dir) = tokio::join!(object, is_dir);
+        let dir = self.dir_of(format!("{}/", place.object));
+        let (object, dir) = tokio::join!(object, dir);
         Ok(Answer {
             object: object?.map(Arc::new),
-            is_dir: is_dir?,
+            dir: dir?,
         })
     }
 
@@ -152,8 +153,8 @@ impl Fs {
         }
     }
 
-    /// Whether any name begins with `prefix`.
-    async fn has_below(&self, prefix: String) -> Result<bool> {
+    /// The directory whose names begin with `prefix`, if there are any.
+    async fn dir_of(&self, prefix: String) -> Result<Option<Node>> {
         let mut request = ListRequest {
             prefix,
             max_results: Some(1),
@@ -161,12 +162,14 @@ impl Fs {
         };
         loop {
             let page = self.workshop.call(self.store.list(&request)).await?;
-            if !page.objects.is_empty() {
-                return Ok(true);
+            if let Some(first) = page.objects.into_iter().next() {
+                // The placeholder comes before all else.
+                let placeholder = (first.name.as_str() == request.prefix).then(|| first.into());
+                return Ok(Some(Node::Dir(placeholder)));
             }
             // A page may be empty and still have a next one.
             let Some(token) = page.next_page_token else {
-                return Ok(false);
+                return Ok(None);
             };
             request.page_token = Some(token);
         }

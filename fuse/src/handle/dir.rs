@@ -43,6 +43,8 @@ impl Held {
 pub struct Listing {
     prefix: String,
     page_size: u32,
+    /// Whether placeholders of directories are listed too.
+    placeholders: bool,
     /// Entries of this mount's own that the bucket does not have yet; they come first, and not again from the bucket.
     local: Vec<Entry>,
     local_names: HashSet<Arc<str>>,
@@ -83,12 +85,22 @@ impl Listing {
         Self {
             prefix,
             page_size,
+            placeholders: false,
             local,
             local_names,
             marks: vec![first],
             held: None,
             begun: Instant::now(),
             changes,
+        }
+    }
+
+    /// Lists the placeholders of directories too.
+    #[must_use]
+    pub fn with_placeholders(self, placeholders: bool) -> Self {
+        Self {
+            placeholders,
+            ..self
         }
     }
 
@@ -127,6 +139,7 @@ impl Listing {
                 delimiter: Some("/".to_owned()),
                 page_token: mark.token.clone(),
                 max_results: Some(self.page_size),
+                include_trailing_delimiter: self.placeholders,
                 ..ListRequest::default()
             }),
         }

@@ -40,6 +40,7 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 
 use super::reader::{OpenObject, Reader, ReaderConfig};
 use crate::errno::{Error, Result};
+use crate::metadata::Edits;
 use crate::observer::Observer;
 
 use content::{Content, State};
@@ -49,7 +50,7 @@ use tails::Leftovers;
 
 pub use parts::PartsConfig;
 pub use place::Place;
-pub(crate) use publish::stale;
+pub(crate) use publish::{Decide, stale};
 pub use recover::{Outcome, Recovered};
 
 /// Bytes that are handed to an upload at a time: one of the kernel's largest writes passes at once.
@@ -285,6 +286,8 @@ pub struct View {
     pub dirty: bool,
     /// Whether a publication has failed and none has succeeded since.
     pub failed: bool,
+    /// What will be said of it besides what the base says.
+    pub edits: Arc<Edits>,
     /// The generation that the bucket has.
     pub base: Option<Arc<Object>>,
     /// What the object is called; `None` for a file that was unlinked.
@@ -301,11 +304,17 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// A file that does not exist yet. `read_back` as [`Writer::expect_reads`].
+    /// A file that does not exist yet, and what is to be said of it. `read_back` as [`Writer::expect_reads`].
     #[must_use]
-    pub fn create(workshop: Arc<Workshop>, name: ObjectName, read_back: bool) -> Arc<Self> {
+    pub fn create(
+        workshop: Arc<Workshop>,
+        name: ObjectName,
+        read_back: bool,
+        edits: Edits,
+    ) -> Arc<Self> {
         let mut state = State::new(name, None, Content::empty(), SystemTime::now());
         state.read_back = read_back;
+        state.edits = Arc::new(edits);
         Self::new(workshop, state)
     }
 
@@ -393,14 +402,16 @@ impl Writer {
         result
     }
 
-    /// Sets the time that the next publication carries. `false` where there is none to come: patch the object.
-    pub async fn set_mtime(&self, mtime: SystemTime) -> bool {
+    /// Changes what is said of the file: at once if it is published, else with its next publication. For a file without a
+    /// name that is never.
+    ///
+    /// # Errors
+    /// Those of `decide`; that of a publication that has failed; `ESTALE` where the object is gone; the store's.
+    pub(crate) async fn amend(&self, decide: &Decide<'_>) -> Result<()> {
         let mut state = self.state.lock().await;
-        state.mtime = mtime;
-        state.mtime_set = true;
-        let rides = state.content.is_dirty();
+        let result = state.amend(&self.workshop, decide).await;
         *self.view.lock() = state.view();
-        rides
+        result
     }
 
     /// Takes in that the base is now `base`: patched, or met by somebody who opened the file anew.

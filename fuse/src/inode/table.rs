@@ -10,6 +10,7 @@ use gcsmount_gcs::Generation;
 use tokio::time::Instant;
 
 use super::{Body, Dir, File, Ino, Inode, Known};
+use crate::metadata::Edits;
 use crate::names::Node;
 use crate::version;
 
@@ -476,7 +477,9 @@ impl Table {
             return;
         };
         match inode.body {
-            Body::Dir(_) => self.put_aside(shelf, &inode.name, Node::Dir, checked),
+            Body::Dir(dir) => {
+                self.put_aside(shelf, &inode.name, Node::Dir(dir.placeholder), checked);
+            }
             Body::File(File {
                 object: Some(object),
                 ..
@@ -552,6 +555,7 @@ impl Table {
             Some(Body::Dir(dir)) => {
                 dir.changes += 1;
                 dir.mtime = SystemTime::now();
+                dir.mtime_known = true;
                 Some(dir.shelf)
             }
             Some(Body::File(_)) | None => None,
@@ -573,15 +577,18 @@ impl Inode {
     /// Takes in a newer answer of the store. `false` where it is about something else: another kind of node.
     fn refresh(&mut self, node: &Node, checked: Instant) -> bool {
         match (&mut self.body, node) {
-            (Body::Dir(_), Node::Dir) => {}
+            (Body::Dir(dir), Node::Dir(found)) => {
+                let known = dir.placeholder.as_ref();
+                dir.placeholder = found.clone().map(|found| version::newest(found, known));
+            }
             (Body::File(file), Node::File(object)) => {
                 // A writer's publication is what it says it is.
                 if !file.has_unpublished() {
                     file.object = Some(version::newest(object.clone(), file.object.as_ref()));
                 }
             }
-            (Body::File(file), Node::Dir) if file.has_unpublished() => {}
-            (Body::Dir(_), Node::File(_)) | (Body::File(_), Node::Dir) => return false,
+            (Body::File(file), Node::Dir(_)) if file.has_unpublished() => {}
+            (Body::Dir(_), Node::File(_)) | (Body::File(_), Node::Dir(_)) => return false,
         }
         self.checked = self.checked.max(Some(checked));
         true
@@ -593,9 +600,13 @@ impl Dir {
     fn new(shelf: u64) -> Self {
         Self {
             mtime: SystemTime::now(),
+            mtime_known: false,
             changes: 0,
             listed: None,
             shelf,
+            placeholder: None,
+            bare: None,
+            edits: Edits::default(),
         }
     }
 
@@ -610,7 +621,10 @@ impl Dir {
 impl From<Node> for Body {
     fn from(node: Node) -> Self {
         match node {
-            Node::Dir => Self::Dir(Dir::found()),
+            Node::Dir(placeholder) => Self::Dir(Dir {
+                placeholder,
+                ..Dir::found()
+            }),
             Node::File(object) => Self::File(File {
                 object: Some(object),
                 ..File::default()

@@ -49,7 +49,7 @@ fn generation_of(table: &Table, ino: Ino) -> Generation {
 #[test]
 fn a_forgotten_name_comes_back_under_its_number() {
     let mut table = table();
-    let dir = looked_up(&mut table, Ino::ROOT, "d", Node::Dir);
+    let dir = looked_up(&mut table, Ino::ROOT, "d", Node::Dir(None));
     let ino = looked_up(&mut table, dir, "f", file("d/f"));
     let first = table.get(ino).unwrap().generation;
     assert_eq!(table.likely_ino(dir, "f"), ino);
@@ -63,7 +63,7 @@ fn a_forgotten_name_comes_back_under_its_number() {
 #[test]
 fn an_inode_lives_while_anything_holds_it() {
     let mut table = table();
-    let dir = looked_up(&mut table, Ino::ROOT, "d", Node::Dir);
+    let dir = looked_up(&mut table, Ino::ROOT, "d", Node::Dir(None));
     let ino = looked_up(&mut table, dir, "f", file("d/f"));
     table.forget(dir, 1);
     assert!(table.get(dir).is_some(), "it has a child");
@@ -93,11 +93,11 @@ fn a_new_file_in_the_place_of_an_unlinked_one_is_another() {
 #[test]
 fn a_rename_takes_the_subtree_along() {
     let mut table = table();
-    let a = looked_up(&mut table, Ino::ROOT, "a", Node::Dir);
-    let b = looked_up(&mut table, Ino::ROOT, "b", Node::Dir);
-    let sub = looked_up(&mut table, a, "sub", Node::Dir);
+    let a = looked_up(&mut table, Ino::ROOT, "a", Node::Dir(None));
+    let b = looked_up(&mut table, Ino::ROOT, "b", Node::Dir(None));
+    let sub = looked_up(&mut table, a, "sub", Node::Dir(None));
     let leaf = looked_up(&mut table, sub, "leaf", file("a/sub/leaf"));
-    let over = looked_up(&mut table, b, "new", Node::Dir);
+    let over = looked_up(&mut table, b, "new", Node::Dir(None));
     table.rename(sub, b, "new");
     table.distrust_below(sub);
     assert_eq!(table.path(leaf).unwrap().join("/"), "b/new/leaf");
@@ -128,7 +128,9 @@ async fn a_listing_answers_for_names_that_it_does_not_have() {
     assert!(matches!(table.find(Ino::ROOT, "f"), Some(Found::Inode(_))));
     table.remove(Ino::ROOT, "f");
     assert_eq!(table.find(Ino::ROOT, "f"), Some(Found::Absent));
-    let made = table.create(Ino::ROOT, "new", Node::Dir.into()).unwrap();
+    let made = table
+        .create(Ino::ROOT, "new", Node::Dir(None).into())
+        .unwrap();
     assert_eq!(table.find(Ino::ROOT, "new"), Some(Found::Inode(made)));
     advance(TTL).await;
     assert_eq!(table.find(Ino::ROOT, "none"), Some(Found::Unknown(2)));
@@ -138,7 +140,7 @@ async fn a_listing_answers_for_names_that_it_does_not_have() {
 fn a_listing_that_was_overtaken_by_a_change_answers_for_nothing() {
     let mut table = table();
     let begun = Instant::now();
-    table.create(Ino::ROOT, "new", Node::Dir.into());
+    table.create(Ino::ROOT, "new", Node::Dir(None).into());
     table.listed(Ino::ROOT, begun, 0);
     assert_eq!(table.find(Ino::ROOT, "none"), Some(Found::Unknown(1)));
 }
@@ -146,7 +148,7 @@ fn a_listing_that_was_overtaken_by_a_change_answers_for_nothing() {
 #[test]
 fn known_names_are_bounded_and_none_is_denied_that_had_to_leave() {
     let mut table = Table::new(TTL, 10);
-    let dir = looked_up(&mut table, Ino::ROOT, "d", Node::Dir);
+    let dir = looked_up(&mut table, Ino::ROOT, "d", Node::Dir(None));
     for i in 0..10 {
         let name = format!("{i}");
         table.note(dir, &name.as_str().into(), file(&name), Instant::now());
@@ -210,7 +212,7 @@ fn proof_that_a_name_exists_ends_the_belief_in_a_listing() {
 fn a_name_that_became_something_else_is_another_inode() {
     let mut table = table();
     let ino = looked_up(&mut table, Ino::ROOT, "x", file("x"));
-    let dir = looked_up(&mut table, Ino::ROOT, "x", Node::Dir);
+    let dir = looked_up(&mut table, Ino::ROOT, "x", Node::Dir(None));
     assert_ne!(ino, dir);
     assert!(!table.get(ino).unwrap().linked);
     table.forget(ino, 1);
@@ -289,7 +291,7 @@ proptest! {
             match step {
                 Step::Lookup(dir, name) => {
                     let dir = kernel.dir(&table, dir);
-                    let node = if name % 2 == 0 { Node::Dir } else { file("x") };
+                    let node = if name % 2 == 0 { Node::Dir(None) } else { file("x") };
                     let ino = looked_up(&mut table, dir, &format!("{name}"), node);
                     let generation = table.get(ino).unwrap().generation;
                     let held = kernel.held.entry(ino).or_insert((0, 0, generation));

@@ -41,7 +41,7 @@ fn shown(entries: &[Entry]) -> Vec<String> {
     entries
         .iter()
         .map(|e| match e.node {
-            Node::Dir => format!("{}/", e.name),
+            Node::Dir(_) => format!("{}/", e.name),
             Node::File(_) => e.name.to_string(),
         })
         .collect()

@@ -5,6 +5,7 @@ use gcsmount_cache::{Budget, CacheConfig};
 use gcsmount_gcs::testing::{FakeStore, FaultyStore};
 
 use super::super::*;
+use crate::metadata::Posix;
 
 pub(super) const READ: OpenFlags = OpenFlags {
     access: Access::Read,
@@ -59,7 +60,10 @@ impl Bench {
     }
 
     pub(super) async fn create(&self, name: &str) -> (Ino, Fh) {
-        let created = self.fs.create(Ino::ROOT, OsStr::new(name), WRITE).await;
+        let created = self
+            .fs
+            .create(Ino::ROOT, OsStr::new(name), WRITE, Posix::default())
+            .await;
         let (entry, opened) = created.unwrap();
         (entry.attr.ino, opened.fh)
     }

@@ -8,6 +8,7 @@ use gcsmount_gcs::testing::{FakeStore, Fault, Method};
 
 use super::super::*;
 use super::kit::{READ, Sink, WRITE, bench};
+use crate::metadata::Posix;
 use crate::slow_store::SlowStore;
 
 fn slow(fake: &FakeStore) -> (SlowStore, Arc<Fs>) {
@@ -247,10 +248,26 @@ async fn proof_that_a_name_exists_is_taken_in_at_once() {
             ..WRITE
         };
         let refused = match number {
-            0 => bench.fs.mknod(root, taken).await.map(drop),
-            1 => bench.fs.symlink(root, taken, taken).await.map(drop),
-            2 => bench.fs.mkdir(root, taken).await.map(drop),
-            3 => bench.fs.create(root, taken, exclusive).await.map(drop),
+            0 => bench
+                .fs
+                .mknod(root, taken, Posix::default())
+                .await
+                .map(drop),
+            1 => bench
+                .fs
+                .symlink(root, taken, taken, Posix::default())
+                .await
+                .map(drop),
+            2 => bench
+                .fs
+                .mkdir(root, taken, Posix::default())
+                .await
+                .map(drop),
+            3 => bench
+                .fs
+                .create(root, taken, exclusive, Posix::default())
+                .await
+                .map(drop),
             _ => {
                 let (from, mode) = (OsStr::new("f"), RenameMode::NoReplace);
                 bench.fs.rename(root, from, root, taken, mode).await

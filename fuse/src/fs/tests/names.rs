@@ -6,6 +6,7 @@ use tokio::time::advance;
 
 use super::super::*;
 use super::kit::{READ, Sink, WRITE, bench, bench_with};
+use crate::metadata::Posix;
 
 #[tokio::test]
 async fn an_unknown_name_costs_a_pair_of_calls_and_a_known_one_none() {
@@ -190,12 +191,16 @@ async fn a_directory_with_unpublished_files_is_not_empty() {
     let bench = bench();
     let dir = bench
         .fs
-        .mkdir(Ino::ROOT, OsStr::new("d"))
+        .mkdir(Ino::ROOT, OsStr::new("d"), Posix::default())
         .await
         .unwrap()
         .attr
         .ino;
-    let (_, opened) = bench.fs.create(dir, OsStr::new("f"), WRITE).await.unwrap();
+    let (_, opened) = bench
+        .fs
+        .create(dir, OsStr::new("f"), WRITE, Posix::default())
+        .await
+        .unwrap();
     let not = bench.fs.rmdir(Ino::ROOT, OsStr::new("d")).await;
     assert_eq!(not.unwrap_err().errno(), Errno::ENOTEMPTY);
     bench.fs.release(opened.fh).await;

@@ -7,6 +7,7 @@ use gcsmount_gcs::testing::{Fault, Method};
 
 use super::super::*;
 use super::kit::{READ, WRITE, bench, bench_with};
+use crate::metadata::Posix;
 
 #[tokio::test]
 async fn flush_publishes_and_says_so() {
@@ -80,7 +81,7 @@ async fn writers_of_two_mounts_do_not_lose_each_other() {
     let (_, mine) = one.create("f").await;
     one.write(mine, "mine").await;
     let (_, theirs) = other
-        .create(Ino::ROOT, OsStr::new("f"), WRITE)
+        .create(Ino::ROOT, OsStr::new("f"), WRITE, Posix::default())
         .await
         .unwrap();
     let bytes = Bytes::from_static(b"theirs");
@@ -150,7 +151,7 @@ async fn a_time_is_patched_where_nothing_is_to_be_published() {
     let then = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000);
     let set = SetAttr {
         mtime: Some(then),
-        size: None,
+        ..SetAttr::default()
     };
     let (attr, _) = bench.fs.setattr(ino, None, set).await.unwrap();
     assert_eq!(attr.mtime, then);
@@ -176,7 +177,7 @@ async fn a_length_that_is_set_by_name_is_published() {
     let ino = bench.ino("f").await;
     let set = SetAttr {
         size: Some(3),
-        mtime: None,
+        ..SetAttr::default()
     };
     let (attr, _) = bench.fs.setattr(ino, None, set).await.unwrap();
     assert_eq!(attr.size, 3);
@@ -195,14 +196,14 @@ async fn draining_publishes_what_it_can_and_names_the_rest() {
     assert_eq!(bench.store.bytes("good").unwrap(), "x");
     let dir = bench
         .fs
-        .mkdir(Ino::ROOT, OsStr::new("d"))
+        .mkdir(Ino::ROOT, OsStr::new("d"), Posix::default())
         .await
         .unwrap()
         .attr
         .ino;
     bench
         .fs
-        .create(dir, OsStr::new("bad"), WRITE)
+        .create(dir, OsStr::new("bad"), WRITE, Posix::default())
         .await
         .unwrap();
     bench

@@ -42,7 +42,7 @@ fn store(token: Option<&str>) -> ListPage {
 fn local(name: &str) -> Entry {
     Entry {
         name: name.into(),
-        node: Node::Dir,
+        node: Node::Dir(None),
     }
 }
 

@@ -15,6 +15,7 @@ use super::stream::Stream;
 use super::{Place, View, Workshop};
 use crate::errno::{Error, Result};
 use crate::handle::reader::Reader;
+use crate::metadata::Edits;
 use crate::version;
 
 /// Up to this size, a published file that is appended to is fetched and written anew: two calls and one object without
@@ -72,6 +73,8 @@ pub(super) struct State {
     pub(super) mtime: SystemTime,
     /// Whether that is what somebody set, rather than when it was last written.
     pub(super) mtime_set: bool,
+    /// What else is to be said of the file from now on, and the base does not say.
+    pub(super) edits: Arc<Edits>,
     /// Why the last publication failed.
     pub(super) failed: Option<Error>,
     /// A write into unpublished content that was refused, and has not been made up for: the content is not what its
@@ -96,6 +99,7 @@ impl State {
             content,
             mtime,
             mtime_set: false,
+            edits: Arc::default(),
             failed: None,
             refused: None,
             read_back: false,
@@ -107,11 +111,17 @@ impl State {
         View {
             size: self.size(),
             mtime: self.mtime,
-            dirty: self.content.is_dirty(),
+            dirty: self.is_dirty(),
+            edits: self.edits.clone(),
             failed: self.failed.is_some(),
             base: self.base.clone(),
             name: self.name.clone(),
         }
+    }
+
+    /// Whether there is anything that the bucket does not have.
+    fn is_dirty(&self) -> bool {
+        self.content.is_dirty() || !self.edits.is_empty()
     }
 
     fn base_size(&self) -> u64 {
@@ -140,7 +150,7 @@ impl State {
         self.mtime_set = false;
     }
 
-    fn check(&self) -> Result<()> {
+    pub(super) fn check(&self) -> Result<()> {
         self.failed.clone().map_or(Ok(()), Err)
     }
 
@@ -171,6 +181,7 @@ impl State {
         self.reader = None;
         self.failed = None;
         self.mtime_set = false;
+        self.edits = Arc::default();
     }
 
     /// Takes in the name and generation that the base has got by a move.
@@ -248,7 +259,7 @@ impl State {
         match &mut self.content {
             Content::Memory(memory) => memory.put(offset, data),
             Content::Staged(staged) => {
-                let request = || request_for(&self.name, &self.base, self.mtime);
+                let request = || request_for(&self.name, &self.base, self.mtime, &self.edits);
                 staged.note(request).await?;
                 staged.put(offset, data.clone()).await?;
             }
@@ -344,7 +355,7 @@ impl State {
         };
         let start = memory.start;
         let request = match start {
-            0 => super::publish::request(name, self.base.as_deref(), self.mtime),
+            0 => super::publish::request(name, self.base.as_deref(), self.mtime, &self.edits),
             _ => workshop.tail_request()?,
         };
         let Some(mut stream) = Stream::begin(workshop, start, request) else {
@@ -384,7 +395,7 @@ impl State {
         }
         staged.dirty = self.content.is_dirty();
         if staged.dirty {
-            let request = || request_for(&self.name, &self.base, self.mtime);
+            let request = || request_for(&self.name, &self.base, self.mtime, &self.edits);
             staged.note(request).await?;
         }
         self.content = Content::Staged(staged);
@@ -416,7 +427,7 @@ impl State {
             }
         }
         if let Content::Staged(staged) = &mut self.content {
-            let request = || request_for(&self.name, &self.base, self.mtime);
+            let request = || request_for(&self.name, &self.base, self.mtime, &self.edits);
             staged.note(request).await?;
             staged.resize(size).await?;
         }
@@ -501,6 +512,7 @@ impl State {
     /// Lets go of what nobody can publish any more. A staged file that could not be is kept, and this tells where.
     pub(super) async fn abandon(&mut self) -> Option<PathBuf> {
         let mut kept = None;
+        self.edits = Arc::default();
         if let Content::Staged(staged) = &mut self.content
             && self.name.is_some()
         {
@@ -538,9 +550,11 @@ fn request_for(
     name: &Option<ObjectName>,
     base: &Option<Arc<Object>>,
     mtime: SystemTime,
+    edits: &Edits,
 ) -> Option<WriteRequest> {
     let name = name.clone()?;
-    Some(super::publish::request(name, base.as_deref(), mtime))
+    let base = base.as_deref();
+    Some(super::publish::request(name, base, mtime, edits))
 }
 
 fn reserve(memory: &mut Memory, workshop: &Workshop, end: u64) -> bool {

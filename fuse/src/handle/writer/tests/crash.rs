@@ -86,7 +86,7 @@ fn file(dir: &Path, ending: &str) -> PathBuf {
 /// A new file with content out of order.
 async fn staged(workshop: &Arc<Workshop>, name: &str, content: &[u8]) -> Arc<Writer> {
     let name = ObjectName::parse(name).unwrap();
-    let writer = Writer::create(workshop.clone(), name, true);
+    let writer = Writer::create(workshop.clone(), name, true, Edits::default());
     write_staged(&writer, content).await;
     writer
 }
@@ -160,7 +160,7 @@ async fn what_was_sealed_is_finished() {
     let writer = Writer::open(process.clone(), Arc::new(base), then);
     writer.expect_reads().await;
     write_staged(&writer, &content()).await;
-    assert!(writer.set_mtime(then).await);
+    assert!(set_mtime(&writer, then).await);
     sealed(&machine, &writer).await;
     drop((writer, process));
     let process = machine.start();

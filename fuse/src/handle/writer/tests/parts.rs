@@ -35,7 +35,7 @@ impl Bench {
         let name = ObjectName::parse("f").unwrap();
         let base = self.store.object("f").map(Arc::new);
         let writer = match base {
-            None => Writer::create(self.workshop.clone(), name, staged),
+            None => Writer::create(self.workshop.clone(), name, staged, Edits::default()),
             Some(base) => {
                 let mtime = base.updated;
                 let writer = Writer::open(self.workshop.clone(), base, mtime);
@@ -132,7 +132,7 @@ async fn a_time_that_is_set_while_a_file_is_sent_is_kept() {
         let bench = tried().await;
         let writer = bench.create();
         append(&writer, &pattern(size)).await;
-        assert!(writer.set_mtime(then).await);
+        assert!(set_mtime(&writer, then).await);
         let object = writer.publish().await.unwrap().unwrap();
         assert_eq!(crate::metadata::mtime(&object), then, "{size}");
         assert_eq!(bench.store.object("f"), Some((*object).clone()));
@@ -142,7 +142,7 @@ async fn a_time_that_is_set_while_a_file_is_sent_is_kept() {
     let bench = tried().await;
     let writer = bench.create();
     append(&writer, &pattern(3 * MIB)).await;
-    assert!(writer.set_mtime(then).await);
+    assert!(set_mtime(&writer, then).await);
     append(&writer, b"more").await;
     let object = writer.publish().await.unwrap().unwrap();
     assert_ne!(crate::metadata::mtime(&object), then);
@@ -206,7 +206,12 @@ async fn a_bucket_that_keeps_versions_gets_streams() {
         ..config()
     };
     let workshop = Workshop::new(Arc::new(store), cache, Handle::current(), config);
-    let writer = Writer::create(workshop, ObjectName::parse("f").unwrap(), false);
+    let writer = Writer::create(
+        workshop,
+        ObjectName::parse("f").unwrap(),
+        false,
+        Edits::default(),
+    );
     append(&writer, &pattern(3 * MIB)).await;
     writer.publish().await.unwrap();
     assert!(fake.bytes("f").unwrap() == pattern(3 * MIB));
@@ -430,7 +435,7 @@ async fn what_sixteen_writers_hold_is_leased() {
         let workshop = Workshop::new(Arc::new(store.clone()), cache, Handle::current(), config);
         let names = (0..16).map(|i| ObjectName::parse(format!("{i}")).unwrap());
         let writers: Vec<_> = names
-            .map(|name| Writer::create(workshop.clone(), name, staged))
+            .map(|name| Writer::create(workshop.clone(), name, staged, Edits::default()))
             .collect();
         for writer in &writers {
             append(writer, &content).await;
