@@ -21,7 +21,7 @@ pub(in crate::handle::writer) struct StagingArea {
     used: AtomicU64,
     /// The name of the home; `None`: staged files have no names, and are gone when the process is.
     name: Option<String>,
-    /// Taken with the first file, or when what was left in it is asked for. Held meanwhile, by threads that may block.
+    /// Taken with the first file. Held meanwhile, by threads that may block.
     home: Mutex<Option<Arc<Home>>>,
     /// Whether it was said that staged files do not outlive a crash.
     warned: AtomicBool,
@@ -100,10 +100,11 @@ impl StagingArea {
 
     /// What other processes have left behind in homes of this name, with a record each.
     pub(in crate::handle::writer) fn left_behind(&self) -> io::Result<Vec<Slot>> {
-        let (Some(name), Some(home)) = (&self.name, self.home()) else {
+        let Some(name) = &self.name else {
             return Ok(Vec::new());
         };
-        let mut left = home.take_left();
+        let own = self.home.lock().clone();
+        let mut left = own.map_or_else(Vec::new, |home| home.take_left());
         for home in Home::abandoned(&self.dir, name)? {
             left.extend(home.take_left());
         }

@@ -51,8 +51,12 @@ impl Home {
                 // Its name has to last, too; who may not read what is above it does without.
                 let _ = File::open(base).and_then(|base| base.sync_all());
             }
-            if let Some(home) = Self::lock(dir)? {
-                return Ok(home);
+            match Self::lock(dir) {
+                Ok(Some(home)) => return Ok(home),
+                Ok(None) => {}
+                // Whoever had it has just ended.
+                Err(error) if error.kind() == ErrorKind::NotFound => {}
+                Err(error) => return Err(error),
             }
         }
         let why = format!("{HOMES} mounts stage under the name {name} already");
@@ -95,6 +99,10 @@ impl Home {
             Err(TryLockError::WouldBlock) => return Ok(None),
             Err(TryLockError::Error(error)) => return Err(error),
         }
+        if lock.metadata()?.nlink() == 0 {
+            // Whoever had it has removed it meanwhile.
+            return Ok(None);
+        }
         let left = Mutex::new(settle(&dir)?);
         Ok(Some(Arc::new(Self { dir, lock, left })))
     }
@@ -130,6 +138,25 @@ impl Home {
 
     fn path_aside(&self, id: u128, what: &str) -> PathBuf {
         self.dir.join(ASIDE).join(format!("{id:032x}.{what}"))
+    }
+}
+
+impl Drop for Home {
+    /// An empty one goes. While it does it is still locked, so that nobody takes it meanwhile.
+    fn drop(&mut self) {
+        let _ = fs::remove_dir(self.dir.join(ASIDE));
+        match fs::remove_dir(&self.dir) {
+            Ok(()) => {}
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    ErrorKind::DirectoryNotEmpty | ErrorKind::NotFound
+                ) => {}
+            Err(error) => {
+                let dir = self.dir.display();
+                tracing::debug!(%dir, %error, "the directory for staged files stays");
+            }
+        }
     }
 }
 
