@@ -34,7 +34,7 @@ pub enum Kind {
     Rate,
     /// `IP:PORT`.
     Address,
-    /// One of the words.
+    /// One of the words, in whatever case; it becomes the one of the table.
     Word(&'static [&'static str]),
 }
 
@@ -111,8 +111,13 @@ impl Kind {
                 .map_err(|_| {
                     "an address and port such as 127.0.0.1:9000 (port 0 takes a free one)".into()
                 }),
-            Self::Word(words) if words.contains(&text) => Ok(Value::Text(text.into())),
-            Self::Word(words) => Err(format!("one of {}", words.join(", "))),
+            Self::Word(words) => {
+                let meant = words.iter().find(|word| word.eq_ignore_ascii_case(text));
+                match meant {
+                    Some(&word) => Ok(Value::Text(word.into())),
+                    None => Err(format!("one of {}", words.join(", "))),
+                }
+            }
         }
     }
 
@@ -839,6 +844,8 @@ mod tests {
             (Kind::Mebibytes, "15", None),
             (Kind::Rate, "-1", Some(Value::Rate(None))),
             (Kind::Rate, "1.5", Some(Value::Rate(Rate::per_second(1.5)))),
+            (Kind::Word(&["info", "off"]), "INFO", t("info")),
+            (Kind::Word(&["info", "off"]), "loud", None),
             (Kind::Rate, "0", None),
             (Kind::Rate, "fast", None),
             (Kind::Mebibytes, "128", n(128)),

@@ -25,6 +25,10 @@ pub(super) fn apply(operator: &Settings, options: &Options) -> Result<Settings, 
     for (name, value, meaning) in flags.chain(paths) {
         match meaning {
             Some(Meaning::Flag(flag)) if is_a_volumes(flag) => chosen.push((flag, value)),
+            Some(Meaning::Flag(flag)) if PROCESS_WIDE.contains(&flag) => match judge(flag, value) {
+                Ok(()) => tracing::info!(option = name, "is the sidecar's, and has no effect"),
+                Err(sentence) => wrong.push(sentence),
+            },
             Some(Meaning::Flag(_)) => {
                 wrong.push(format!(
                     "{name} is the operator's to set, and not a volume's"
@@ -72,6 +76,21 @@ pub(super) fn identity_of(
         }
     }
     Ok((apply(operator, &own)?, theirs))
+}
+
+/// What pods set for a gcsfuse that serves one volume, and what is here the process's, for all its volumes. Not to obey
+/// changes nothing that is mounted.
+const PROCESS_WIDE: [&str; 2] = ["log-severity", "log-file"];
+
+/// Whether a value is one, also where it has no effect.
+fn judge(flag: &str, value: Option<&str>) -> Result<(), String> {
+    let Some(param) = params::find(Role::Sidecar, flag) else {
+        return Ok(());
+    };
+    let text = value.unwrap_or_default();
+    let parsed = param.kind.parse(text);
+    let said = |expected| format!("{flag}: expected {expected}, got {text:?}");
+    parsed.map(drop).map_err(said)
 }
 
 /// A flag of our own, or what gcsfuse's means.
@@ -125,6 +144,8 @@ mod tests {
             &[
                 ("metadata-cache:ttl-secs", "-1"),
                 ("file-cache:max-size-mb", "10"),
+                ("logging:severity", "INFO"),
+                ("logging:file-path", "/tmp/log"),
             ],
         );
         let settings = apply(&operator(), &asked).unwrap();
@@ -181,6 +202,7 @@ mod tests {
             (&[], &[("no:such", "1")], "no:such"),
             (&[("enable-dummy-io", None)], &[], "enable-dummy-io"),
             (&[("gid", Some("x"))], &[], "gid"),
+            (&[("log-severity", Some("loud"))], &[], "log-severity"),
             (&[("only-dir", None)], &[], "only-dir"),
         ] {
             let failure = apply(&operator(), &options(flags, config)).unwrap_err();
