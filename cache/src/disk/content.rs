@@ -120,7 +120,7 @@ impl Content {
 
     /// The whole content as one file, to be passed to the kernel; `None` where a byte is missing or wrong.
     ///
-    /// What was not found right by this process as a whole before is read for it, in full: a matter of seconds for
+    /// What was not found right as a whole before, or was written to since, is read for it, in full: a matter of seconds for
     /// a large file, to be awaited by somebody who has the time. Needs a Tokio runtime with time.
     pub async fn whole(&self) -> Option<Whole> {
         let inner = &self.cache.inner;

@@ -6,7 +6,7 @@
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
 use nix::fcntl::{FallocateFlags, fallocate};
@@ -38,8 +38,8 @@ pub(super) struct Entry {
     edit: Mutex<()>,
     /// How many records were removed.
     removals: AtomicU64,
-    /// Every block was there, and was read and found right.
-    verified: AtomicBool,
+    /// When the data was last written to before every block was read and found right.
+    verified: Mutex<Option<Written>>,
     used: Mutex<Used>,
 }
 
@@ -48,6 +48,29 @@ struct Used {
     last: SystemTime,
     /// What the file system knows.
     noted: SystemTime,
+}
+
+/// When a file was last written to, by whomever: the time that nobody can set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Written {
+    seconds: i64,
+    nanos: i64,
+}
+
+impl Written {
+    fn of(file: &File) -> io::Result<Self> {
+        let meta = file.metadata()?;
+        Ok(Self {
+            seconds: meta.ctime(),
+            nanos: meta.ctime_nsec(),
+        })
+    }
+
+    /// Whether a write after `now` would show: the clock of a file system may stand still for some milliseconds.
+    fn is_telling(self, now: SystemTime) -> bool {
+        let now = now.duration_since(SystemTime::UNIX_EPOCH);
+        now.is_ok_and(|now| i64::try_from(now.as_secs()).is_ok_and(|now| now > self.seconds + 1))
+    }
 }
 
 /// Why a content cannot be opened.
@@ -134,7 +157,7 @@ impl Entry {
             data,
             edit: Mutex::default(),
             removals: AtomicU64::new(0),
-            verified: AtomicBool::new(false),
+            verified: Mutex::default(),
             used: Mutex::new(used),
         }
     }
@@ -225,7 +248,7 @@ impl Entry {
 
     /// With `edit` held.
     fn erase(&self, index: u64) -> io::Result<()> {
-        self.verified.store(false, Ordering::Release);
+        *self.verified.lock() = None;
         self.removals.fetch_add(1, Ordering::AcqRel);
         self.records.erase(index)
     }
@@ -252,7 +275,7 @@ impl Entry {
         Ok(true)
     }
 
-    /// Whether every byte is there and right, reading those that were not read as a whole before. `crc32c` is that of
+    /// Whether every byte is there and right, reading them where that was not found before or somebody has written since. `crc32c` is that of
     /// the object, where somebody knows it.
     pub(super) fn whole(&self, crc32c: Option<u32>) -> Verdict {
         match self.try_whole(crc32c.or(self.header.crc32c)) {
@@ -278,7 +301,8 @@ impl Entry {
         if expected.is_some_and(|expected| expected != sum) {
             return Ok(Verdict::WrongSum);
         }
-        if self.verified.load(Ordering::Acquire) {
+        let written = Written::of(&self.data)?;
+        if *self.verified.lock() == Some(written) {
             return Ok(Verdict::Yes);
         }
         let removals = self.removals.load(Ordering::Acquire);
@@ -293,13 +317,12 @@ impl Entry {
                 Got::Failed(error) => return Err(error),
             }
         }
-        self.verified.store(true, Ordering::Release);
-        if self.removals.load(Ordering::Acquire) == removals {
-            Ok(Verdict::Yes)
-        } else {
-            self.verified.store(false, Ordering::Release);
-            Ok(Verdict::No)
+        let mut verified = self.verified.lock();
+        if self.removals.load(Ordering::Acquire) != removals {
+            return Ok(Verdict::No);
         }
+        *verified = written.is_telling(SystemTime::now()).then_some(written);
+        Ok(Verdict::Yes)
     }
 
     /// The bytes, by a descriptor that cannot write them.
@@ -352,4 +375,21 @@ impl From<io::Error> for Unopened {
 
 fn signed(offset: u64) -> io::Result<i64> {
     i64::try_from(offset).map_err(|_| io::ErrorKind::InvalidInput.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_tells_of_later_writes_once_its_second_is_over() {
+        let written = Written {
+            seconds: 100,
+            nanos: 0,
+        };
+        let at = |millis| SystemTime::UNIX_EPOCH + Duration::from_millis(millis);
+        assert!(!written.is_telling(at(100_000)) && !written.is_telling(at(101_999)));
+        assert!(written.is_telling(at(102_000)));
+        assert!(!written.is_telling(at(1_000)), "a clock that was set back");
+    }
 }

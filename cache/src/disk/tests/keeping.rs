@@ -191,6 +191,30 @@ fn a_distrusted_content_is_fetched_afresh() {
     assert_eq!(bench.present("object", 2 * BLOCK), 2);
 }
 
+#[test]
+fn what_is_queued_of_a_distrusted_content_is_not_written() {
+    let bench = Bench::new(MB);
+    let content = bench.content("object", 4 * BLOCK);
+    let all = bytes("object", 4 * BLOCK);
+    let queue = &bench.cache().inner.queue;
+    // The writer waits for this with the first block in its hands.
+    let hanging = bench.cache().inner.state.lock();
+    for (index, block) in all.chunks(BLOCK).enumerate() {
+        content.put(index as u64, &made(block));
+    }
+    std::thread::scope(|scope| {
+        scope.spawn(|| content.distrust());
+        let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
+        while queue.len() > 1 {
+            assert!(std::time::Instant::now() < deadline, "it is still queued");
+            std::thread::yield_now();
+        }
+        drop(hanging);
+    });
+    bench.settle();
+    assert!(bench.figures().filled <= 1);
+}
+
 #[tokio::test]
 async fn a_whole_object_is_one_file() {
     let bench = Bench::new(MB);
