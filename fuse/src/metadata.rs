@@ -4,6 +4,7 @@ mod edits;
 pub mod posix;
 pub mod xattr;
 
+use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
 use gcsmount_gcs::Object;
@@ -18,6 +19,10 @@ pub use posix::Posix;
 const GCSFUSE_MTIME: &str = "gcsfuse_mtime";
 /// Modification time as gsutil and `gcloud storage` write it: whole seconds since 1970.
 const RESERVED_MTIME: &str = "goog-reserved-file-mtime";
+/// The most bytes of all keys and values of an object's custom metadata.
+/// Source: <https://cloud.google.com/storage/docs/reference/rpc/google.storage.v1>, `ServiceConstants`.
+const METADATA_LIMIT: usize = 8 << 10;
+
 /// Target of a symbolic link as gcsfuse writes it.
 const GCSFUSE_SYMLINK: &str = "gcsfuse_symlink_target";
 /// Set to `true` on an object whose content is the target of a symbolic link, by `gcloud storage` and newer gcsfuse.
@@ -68,8 +73,27 @@ pub fn next_attributes(base: Option<&Object>, edits: &Edits, mtime: SystemTime) 
     ] {
         attributes.metadata.remove(stale);
     }
-    attributes.metadata.extend(mtime_keys(mtime));
+    let left = METADATA_LIMIT.checked_sub(size(&attributes.metadata));
+    let keys = fitting(mtime_keys(mtime), left.unwrap_or_default());
+    attributes.metadata.extend(keys);
     attributes
+}
+
+/// Of `keys`, those for which there is room: a file can be written even if others have left none for its time.
+fn fitting(keys: Vec<(String, String)>, mut room: usize) -> Vec<(String, String)> {
+    let mut fitting = keys;
+    fitting.retain(|(key, value)| {
+        let left = room.checked_sub(key.len() + value.len());
+        room = left.unwrap_or(room);
+        left.is_some()
+    });
+    fitting
+}
+
+/// Bytes of custom metadata, as the service counts them.
+fn size(metadata: &BTreeMap<String, String>) -> usize {
+    let sizes = metadata.iter().map(|(key, value)| key.len() + value.len());
+    sizes.sum()
 }
 
 /// The attributes of a symbolic link to `target`, whose content is the target too.
@@ -131,8 +155,6 @@ pub(crate) fn since_epoch(at: SystemTime) -> Option<i128> {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-
     use gcsmount_gcs::{Generation, Metageneration, ObjectName};
 
     use super::*;
@@ -223,6 +245,19 @@ mod tests {
         assert_eq!(next.attributes.metadata["mine"], "kept");
         assert_eq!(next.attributes.content_type.as_deref(), Some("text/plain"));
         assert_eq!(mtime(&next), at(5));
+    }
+
+    #[test]
+    fn a_file_whose_metadata_is_full_goes_without_its_time() {
+        // The two keys of a time take 13 + 20 and 24 + 1 bytes.
+        for (left, expected) in [(58, 2), (57, 1), (33, 1), (32, 1), (24, 0), (0, 0)] {
+            let mut base = object(&[]);
+            let full = "x".repeat(METADATA_LIMIT - left - 1);
+            base.attributes.metadata.insert("k".to_owned(), full);
+            let next = next_attributes(Some(&base), &Edits::default(), at(0));
+            assert_eq!(next.metadata.len(), 1 + expected, "{left}");
+            assert!(size(&next.metadata) <= METADATA_LIMIT, "{left}");
+        }
     }
 
     #[test]

@@ -145,6 +145,10 @@ impl Fs {
             }
             if flags.truncate {
                 writer.truncate(0).await?;
+                // The kernel says only in a flag of the open, which `fuser` does not pass on, whether it should.
+                if self.has_privileges(ino) {
+                    self.drop_privileges(ino).await?;
+                }
             }
             Ok(())
         };

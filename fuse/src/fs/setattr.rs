@@ -223,8 +223,12 @@ impl Fs {
         Ok(true)
     }
 
-    /// The object of a directory, as it was met or is met now.
+    /// The object of a directory, as it was met or is met now. The root has none.
     pub(super) async fn placeholder(&self, ino: Ino) -> Result<Option<Arc<Object>>> {
+        if ino == Ino::ROOT {
+            // Nobody looks the root up, so what its object says would not be seen at the next mount.
+            return Ok(None);
+        }
         let (known, name) = {
             let table = self.table.lock();
             let inode = table.get(ino).ok_or(Error::of(Errno::ESTALE))?;

@@ -126,7 +126,8 @@ impl Fs {
             if let Some(object) = placeholder.filter(|_| table.is_sure(inode)) {
                 return Some(Ok(Said::of(object)));
             }
-            let bare = dir.bare.is_some_and(|at| at.elapsed() < self.config.ttl);
+            let bare =
+                ino == Ino::ROOT || dir.bare.is_some_and(|at| at.elapsed() < self.config.ttl);
             return bare.then(|| Ok(Said::default()));
         }
         if inode.is_local() || table.is_sure(inode) {

@@ -13,6 +13,7 @@
 //! each of which ends: small ones by the deadline here, uploads by the store's own, which let them go on while bytes
 //! move. No method may be dropped half-way; run them in a task.
 
+mod amend;
 mod content;
 mod memory;
 mod parts;
@@ -48,9 +49,10 @@ use parts::Parts;
 use staged::StagingArea;
 use tails::Leftovers;
 
+pub(crate) use amend::Decide;
 pub use parts::PartsConfig;
 pub use place::Place;
-pub(crate) use publish::{Decide, stale};
+pub(crate) use publish::stale;
 pub use recover::{Outcome, Recovered};
 
 /// Bytes that are handed to an upload at a time: one of the kernel's largest writes passes at once.

@@ -16,16 +16,14 @@ use nix::errno::Errno;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
-use super::Edits;
+use super::{Edits, METADATA_LIMIT};
 
 const USER: &[u8] = b"user.";
 const VIEW: &[u8] = b"gcs.";
 
 /// The most bytes of one value as it is kept.
 const VALUE_LIMIT: usize = 4 << 10;
-/// The most bytes of all keys and values of an object.
-const TOTAL_LIMIT: usize = 8 << 10;
-/// Of these, what is left for times, owner and mode, so that a file with many attributes can still be published.
+/// Of an object's custom metadata, what is left for times, owner and mode, so that a file with many attributes can still be published.
 const RESERVED: usize = 512;
 /// Longer ones are no header that a server takes.
 const FIELD_LIMIT: usize = 1 << 10;
@@ -149,13 +147,8 @@ pub fn set(
                 return Err(Errno::E2BIG);
             }
             edits.metadata.insert(code::key(name), Some(kept));
-            let total: usize = edits
-                .applied(attributes)
-                .metadata
-                .iter()
-                .map(|(key, value)| key.len() + value.len())
-                .sum();
-            if total > TOTAL_LIMIT - RESERVED {
+            let total = super::size(&edits.applied(attributes).metadata);
+            if total > METADATA_LIMIT - RESERVED {
                 return Err(Errno::ENOSPC);
             }
         }

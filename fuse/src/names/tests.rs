@@ -48,6 +48,20 @@ fn shown(entries: &[Entry]) -> Vec<String> {
 }
 
 #[test]
+fn a_placeholder_that_is_listed_goes_with_its_directory_and_is_no_entry() {
+    let mut pages = Pages::new("d/".to_owned(), false);
+    let mut listed = page("d/", &["d/", "d/a", "d/b/", "d/b/x", "d/c/y"], false);
+    listed.objects.push(object("d/b/"));
+    let entries = pages.add(listed);
+    assert_eq!(shown(&entries), ["a", "b/", "c/"]);
+    let met: Vec<_> = entries
+        .iter()
+        .map(|entry| matches!(entry.node, Node::Dir(Some(_))))
+        .collect();
+    assert_eq!(met, [false, true, false]);
+}
+
+#[test]
 fn pages_become_entries() {
     let table: &[(&str, &[&str], &[&str], u64)] = &[
         ("", &["a", "b/c", "b/d"], &["a", "b/"], 0),

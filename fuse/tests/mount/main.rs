@@ -5,6 +5,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on ends")]
 
+mod attributes;
 mod directories;
 mod failures;
 mod files;
