@@ -49,6 +49,10 @@ pub struct MountConfig {
     pub dir_mode: u16,
     /// How long metadata is believed.
     pub ttl: Duration,
+    /// Whether modes, owners and times of access are kept with the objects.
+    pub posix_attributes: bool,
+    /// Whether there are extended attributes.
+    pub xattrs: bool,
     /// Whether large files go up in parts.
     pub parallel_uploads: bool,
     /// Where writes are staged.
@@ -198,6 +202,8 @@ impl MountConfig {
             file_mode: mode("file-mode", 0o644),
             dir_mode: mode("dir-mode", 0o755),
             ttl: settings.duration("metadata-cache-ttl"),
+            posix_attributes: settings.switch("posix-attributes"),
+            xattrs: settings.switch("xattrs"),
             parallel_uploads: settings.switch("parallel-uploads"),
             temp_dir: settings
                 .path("temp-dir")

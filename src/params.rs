@@ -555,6 +555,28 @@ pub const PARAMS: &[Param] = &[
         ..ROW
     },
     Param {
+        flag: "posix-attributes",
+        kind: Kind::Switch,
+        default: Some("false"),
+        group: Group::Files,
+        rare: true,
+        help: "Keep modes, owners and times of access with the objects",
+        roles: SERVING,
+        volume: true,
+        ..ROW
+    },
+    Param {
+        flag: "xattrs",
+        kind: Kind::Switch,
+        default: Some("true"),
+        group: Group::Files,
+        rare: true,
+        help: "Extended attributes: user.* and the object's own in user.gcs.*",
+        roles: SERVING,
+        volume: true,
+        ..ROW
+    },
+    Param {
         flag: "metadata-cache-ttl",
         kind: Kind::Duration,
         default: Some("60s"),

@@ -449,6 +449,8 @@ pub fn file_system(
         temp_dir: config.temp_dir.clone(),
         // The store's own deadline comes first, with its better error, and what became of a lost answer is looked for.
         deadline: config.transport.operation + SLACK,
+        posix_attributes: config.posix_attributes,
+        xattrs: config.xattrs,
         staging_name: Some(staging_name(config)),
         observer: meter.map(|meter| Arc::clone(meter) as _),
         parts: defaults.parts.filter(|_| config.parallel_uploads),

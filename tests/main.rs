@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on panics")]
 
 mod architecture;
+mod attributes;
 mod bad_input;
 mod credentials;
 mod demo;
