@@ -479,7 +479,7 @@ pub const PARAMS: &[Param] = &[
         default: Some("120s"),
         group: Group::Connection,
         rare: true,
-        help: "How long one call may take with all its repetitions",
+        help: "How long a call may wait for an answer, repetitions included",
         roles: SERVING,
         volume: true,
         ..ROW

@@ -34,6 +34,9 @@ use crate::metrics::{Meter, Sources};
 /// By how much the file system waits longer than the store's client for the same call.
 const SLACK: Duration = Duration::from_secs(10);
 
+/// Attempts of one call, with pauses that double up to 30 s: more than fit in the usual two minutes.
+const ATTEMPTS: u32 = 24;
+
 /// The longest that one attempt to reach a service may take before the mount stands.
 pub const ATTEMPT: Duration = Duration::from_secs(8);
 
@@ -362,6 +365,8 @@ pub fn stores(
     };
     let http = shared.http(&config.transport);
     patient.timeouts = timeouts(config.transport.operation);
+    // It is time that ends it: an outage of half a minute must not cost what a program has just closed.
+    patient.retry.attempts = ATTEMPTS;
     let mut hasty = patient.clone();
     hasty.retry.attempts = 1;
     hasty.observer = None;

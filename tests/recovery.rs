@@ -22,7 +22,9 @@ async fn a_service_that_dies_in_the_middle_of_a_read_is_an_error_and_not_a_hang(
         .put_object(BUCKET, "big", Bytes::from(vec![5; SIZE]))
         .unwrap();
     let address = world.emulator.local_addrs()[0];
-    let mount = world.mount(&["--metadata-cache-ttl", "1s"]).await;
+    let mount = world
+        .mount(&["--metadata-cache-ttl=1s", "--operation-timeout=10s"])
+        .await;
     let path = mount.path("big");
     let mut file = blocking(move || {
         let mut file = fs::File::open(path).unwrap();

@@ -73,6 +73,15 @@ impl Error {
         }
     }
 
+    /// The store's HTTP status, where it answered.
+    #[must_use]
+    pub fn status(&self) -> Option<u16> {
+        match &self.cause {
+            Some(Cause::Store(cause)) => cause.status,
+            Some(Cause::Local(_)) | None => None,
+        }
+    }
+
     /// How loud the one log line of this failure is: what a program expects to meet is not an operator's concern.
     #[must_use]
     pub fn level(&self) -> Level {

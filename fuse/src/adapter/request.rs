@@ -114,9 +114,16 @@ impl Drop for Pending {
     }
 }
 
-/// Failures that were logged of late, by request, errno and kind.
-static LOGGED: LazyLock<Repeats<(Operation, i32, Option<gcsmount_gcs::Kind>)>> =
-    LazyLock::new(Repeats::default);
+/// What makes a failure another one: request, errno, kind, and the store's HTTP status.
+type Likeness = (Operation, i32, Option<gcsmount_gcs::Kind>, Option<u16>);
+
+/// Failures that were logged of late.
+static LOGGED: LazyLock<Repeats<Likeness>> = LazyLock::new(Repeats::default);
+
+/// Whether a failure is the last that is heard of somebody's data: each of them gets its line.
+fn is_about_data(operation: Operation) -> bool {
+    matches!(operation, Operation::FlushFile | Operation::SyncFile)
+}
 
 /// A store that is down fails every request: of those that differ in their subject only, one in a while gets its line,
 /// with the count of those that got none.
@@ -127,8 +134,11 @@ fn log(operation: Operation, error: &Error) {
         tracing::debug!(op, ?errno, %error, "operation failed");
         return;
     }
-    let Some(more) = LOGGED.admit((operation, errno as i32, error.kind())) else {
-        return;
+    let likeness = (operation, errno as i32, error.kind(), error.status());
+    let more = match LOGGED.admit(likeness) {
+        Some(more) => more,
+        None if is_about_data(operation) => 0,
+        None => return,
     };
     let and_more = (more > 0).then_some(more);
     if level == Level::ERROR {

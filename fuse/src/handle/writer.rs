@@ -253,7 +253,9 @@ impl Workshop {
     ) -> gcsmount_gcs::Result<T> {
         match tokio::time::timeout(self.deadline, call).await {
             Ok(result) => result,
-            Err(_) => Err(overdue("the store did not answer within the deadline")),
+            Err(_) => Err(overdue(
+                "the store did not answer within the deadline of this call",
+            )),
         }
     }
 }
@@ -271,8 +273,8 @@ impl Drop for Sent<'_> {
 fn overdue(message: &str) -> gcsmount_gcs::Error {
     gcsmount_gcs::Error::new(
         gcsmount_gcs::Kind::Canceled,
-        "publication",
-        "object",
+        "storage.objects",
+        "of this file",
         message,
     )
 }
