@@ -17,6 +17,7 @@ use crate::query::Query;
 use crate::route::Route;
 use crate::service;
 use crate::state::State;
+use crate::unserved;
 
 /// GCS takes no more calls than this in one batch.
 const MAX_CALLS: usize = 100;
@@ -65,6 +66,8 @@ async fn carry_out(
             Ok(call) => service::storage(&call, &mut inbound).await,
             Err(error) => Err(error.into()),
         }
+    } else if operation == Operation::Unknown {
+        Err(unserved::refusal(&route, &query, &request).into())
     } else {
         Err(ApiError::invalid("This call cannot be part of a batch.").into())
     };

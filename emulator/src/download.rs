@@ -154,7 +154,7 @@ fn describe_hashes(object: &Object, headers: &mut HeaderMap) {
 }
 
 /// The XML API's is the MD5 in hexadecimal where there is one, in quotes.
-fn etag(object: &Object, dialect: Dialect) -> String {
+pub(crate) fn etag(object: &Object, dialect: Dialect) -> String {
     match (dialect, object.content.md5) {
         (Dialect::Json | Dialect::Text | Dialect::Iam | Dialect::OAuth, _) => object.etag(),
         (Dialect::Xml, None) => format!("\"{}\"", object.etag()),

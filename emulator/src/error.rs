@@ -33,6 +33,8 @@ pub(crate) enum Kind {
     /// A path or an upload session that leads nowhere.
     NothingHere,
     MethodNotAllowed,
+    /// A call that the API has and the emulator has not.
+    NotImplemented,
     RequestTimeout,
     Conflict,
     Gone,
@@ -66,6 +68,7 @@ impl Kind {
                 StatusCode::NOT_FOUND
             }
             Self::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
+            Self::NotImplemented => StatusCode::NOT_IMPLEMENTED,
             Self::RequestTimeout => StatusCode::REQUEST_TIMEOUT,
             Self::Conflict => StatusCode::CONFLICT,
             Self::Gone => StatusCode::GONE,
@@ -91,6 +94,7 @@ impl Kind {
             Self::RetentionPolicyNotMet => "retentionPolicyNotMet",
             Self::BucketNotFound | Self::ObjectNotFound | Self::NothingHere => "notFound",
             Self::MethodNotAllowed => "httpMethodNotAllowed",
+            Self::NotImplemented => "notImplemented",
             Self::RequestTimeout => "requestTimeout",
             Self::Conflict => "conflict",
             Self::Gone => "gone",
@@ -146,6 +150,7 @@ impl Kind {
             Self::BucketNotFound => "NoSuchBucket",
             Self::ObjectNotFound | Self::NothingHere => "NoSuchKey",
             Self::MethodNotAllowed => "MethodNotAllowed",
+            Self::NotImplemented => "NotImplemented",
             Self::RequestTimeout => "RequestTimeout",
             Self::Conflict => "BucketAlreadyOwnedByYou",
             Self::Gone | Self::Canceled => "NoSuchUpload",

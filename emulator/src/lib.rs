@@ -43,6 +43,11 @@
 //!
 //! # What it leaves out
 //!
+//! - A call of the storage API that is not served is 501 `notImplemented`, with its method and path, and does nothing;
+//!   404 is for what is missing and for what is no API. So it goes with the XML API but for `GET`, `HEAD`, `PUT` and
+//!   `DELETE` of objects and `HEAD` of buckets: no lists, no ACLs, no copies, no multipart uploads, no query parameter
+//!   beside `generation`, `userProject`, `response-content-type` and `response-content-disposition`, and no signed URLs.
+//! - Lists by `matchGlob` or `filter` are refused with 400.
 //! - The class of an object is changed by a rewrite alone. `objects.patch` and `objects.update` pass over `storageClass`;
 //!   what GCS answers there is not documented.
 //! - Scopes bound what a token does, as the discovery document has it for each method. Tokens of the metadata server and
@@ -191,6 +196,7 @@ mod shape;
 mod state;
 mod store;
 mod sts;
+mod unserved;
 mod upload;
 mod xml;
 

@@ -17,6 +17,11 @@ impl Query {
         found.map(|(_, value)| value.as_str())
     }
 
+    /// The names of all parameters.
+    pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().map(|(name, _)| name.as_str())
+    }
+
     /// Every value of a parameter that may be repeated.
     pub(crate) fn all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
         let found = self.0.iter().filter(move |(key, _)| key == name);

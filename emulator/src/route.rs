@@ -8,6 +8,7 @@ use crate::error::Dialect;
 use crate::fault::retry_test;
 use crate::operation::Operation;
 use crate::query::Query;
+use crate::unserved;
 
 /// What the path of a request leads to. Names are decoded and not yet checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -73,7 +74,14 @@ impl Route {
         if let Some(rest) = strip_any(path, &["/storage/v1/", "/download/storage/v1/"]) {
             return Self::json(&parts.method, query, rest);
         }
-        Self::xml(&parts.method, path)
+        if unserved::is_json(path) {
+            return Self::service(Operation::Unknown);
+        }
+        Self::xml(
+            &parts.method,
+            path,
+            unserved::foreign(query, &parts.headers).is_none(),
+        )
     }
 
     /// The name that fault rules are matched against: the object's, the service account's, or the prefix of a list. Of an upload it is
@@ -265,23 +273,26 @@ impl Route {
     }
 
     /// `/bucket/object`: in an XML path the slashes of a name may stand as they are.
-    fn xml(method: &Method, path: &str) -> Self {
-        let operation = match *method {
-            Method::GET => Operation::ObjectsMedia,
-            Method::HEAD => Operation::ObjectsGet,
-            Method::PUT => Operation::ObjectsInsert,
-            Method::DELETE => Operation::ObjectsDelete,
+    /// A call that is not plain is about something else than the object.
+    fn xml(method: &Method, path: &str, is_plain: bool) -> Self {
+        let path = path.strip_prefix('/').unwrap_or(path);
+        let (bucket, object) = path.split_once('/').unwrap_or((path, ""));
+        let place = match object {
+            _ if bucket.is_empty() => None,
+            "" => decode(bucket).map(Place::Bucket),
+            object => object_place(bucket, object),
+        };
+        let operation = match (&place, method.as_str()) {
+            (None, _) => Operation::Unknown,
+            _ if !is_plain => Operation::Unknown,
+            (Some(Place::Bucket(_)), "HEAD") => Operation::BucketsGet,
+            (Some(Place::Object { .. }), "GET") => Operation::ObjectsMedia,
+            (Some(Place::Object { .. }), "HEAD") => Operation::ObjectsGet,
+            (Some(Place::Object { .. }), "PUT") => Operation::ObjectsInsert,
+            (Some(Place::Object { .. }), "DELETE") => Operation::ObjectsDelete,
             _ => Operation::Unknown,
         };
-        let place = path
-            .strip_prefix('/')
-            .and_then(|path| path.split_once('/'))
-            .filter(|(bucket, object)| !bucket.is_empty() && !object.is_empty())
-            .and_then(|(bucket, object)| object_place(bucket, object));
-        match place {
-            Some(place) => Self::new(operation, Dialect::Xml, place),
-            None => Self::service(Operation::Unknown),
-        }
+        Self::new(operation, Dialect::Xml, place.unwrap_or(Place::Service))
     }
 }
 

@@ -22,7 +22,7 @@ use crate::operation::Operation;
 use crate::query::Query;
 use crate::route::{Place, Route};
 use crate::state::State;
-use crate::{batch, distort, iam, json, metadata, oauth, sts, upload, xml};
+use crate::{batch, distort, iam, json, metadata, oauth, sts, unserved, upload, xml};
 
 /// The connection is to be dropped without an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -231,6 +231,7 @@ async fn carry_out(
             iam::generate_access_token(state, account, &parts, inbound).await
         }
         Operation::Metadata => Ok(metadata::answer(state, local, &parts)),
+        Operation::Unknown => Err(unserved::refusal(&route, &query, &parts).into()),
         Operation::Batch => batch::answer(state, &parts, inbound).await,
         _ => {
             let call = Call::new(Arc::clone(state), route, query, parts)?;

@@ -1,9 +1,10 @@
-//! The XML API as far as object clients use it: `GET`, `HEAD`, `PUT` and `DELETE` of `/bucket/object`.
+//! The XML API as far as object clients use it: `GET`, `HEAD`, `PUT` and `DELETE` of `/bucket/object`, `HEAD` of
+//! `/bucket`.
 
 use http::{HeaderValue, Response, StatusCode, header};
 
 use crate::body::ReplyBody;
-use crate::call::{Call, Outcome};
+use crate::call::{Call, Outcome, empty};
 use crate::error::{ApiError, Kind};
 use crate::hold::Holds;
 use crate::inbound::Inbound;
@@ -18,6 +19,7 @@ use crate::{download, upload};
 pub(crate) async fn answer(call: &Call, inbound: &mut Inbound) -> Outcome {
     match call.route.operation {
         Operation::ObjectsMedia | Operation::ObjectsGet => read(call),
+        Operation::BucketsGet => bucket(call),
         Operation::ObjectsInsert => put(call, inbound).await,
         Operation::ObjectsDelete => delete::delete_if(call, Preconditions::headers(&call.headers)?),
         _ => Err(ApiError::new(
@@ -31,7 +33,25 @@ pub(crate) async fn answer(call: &Call, inbound: &mut Inbound) -> Outcome {
 /// A `HEAD` gets the same reply; the connection leaves its body out.
 fn read(call: &Call) -> Outcome {
     let object = get::find(call, Preconditions::headers(&call.headers)?)?;
-    Ok(download::reply(call, &object)?)
+    let mut reply = download::reply(call, &object)?;
+    for (parameter, header) in [
+        ("response-content-type", header::CONTENT_TYPE),
+        ("response-content-disposition", header::CONTENT_DISPOSITION),
+    ] {
+        let Some(wanted) = call.query.filled(parameter) else {
+            continue;
+        };
+        let value = HeaderValue::try_from(wanted)
+            .map_err(|_| ApiError::invalid(format!("Invalid value for parameter {parameter}")))?;
+        reply.headers_mut().insert(header, value);
+    }
+    Ok(reply)
+}
+
+/// Whether the bucket is there.
+fn bucket(call: &Call) -> Outcome {
+    call.bucket(Permission::BucketGet)?;
+    Ok(empty(StatusCode::OK))
 }
 
 async fn put(call: &Call, inbound: &mut Inbound) -> Outcome {
@@ -58,7 +78,7 @@ async fn put(call: &Call, inbound: &mut Inbound) -> Outcome {
         "x-goog-metageneration",
         HeaderValue::from(object.metageneration),
     );
-    if let Ok(etag) = HeaderValue::try_from(format!("\"{}\"", object.etag())) {
+    if let Ok(etag) = HeaderValue::try_from(download::etag(&object, call.route.dialect)) {
         headers.insert(header::ETAG, etag);
     }
     Ok(reply)

@@ -29,5 +29,6 @@ mod roles;
 mod scopes;
 mod settings;
 mod sts;
+mod unserved;
 mod uploads;
 mod versions;

@@ -179,11 +179,8 @@ async fn what_is_missing_is_said_in_the_callers_dialect() {
     );
     let xml = bench.answer(ask("GET", "/nobucket/x")).await.expect(404);
     assert!(xml.text().contains("<Code>NoSuchBucket</Code>"), "{xml:?}");
-    bench
-        .answer(ask("GET", "/storage/v1/nonsense"))
-        .await
-        .expect(404);
-    bench.answer(ask("POST", "/bucket/x")).await.expect(405);
+    bench.answer(ask("GET", "/nonsense")).await.expect(501);
+    bench.answer(ask("GET", "/x")).await.expect(404);
     bench.emulator.shutdown().await;
 }
 
