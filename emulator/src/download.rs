@@ -155,13 +155,9 @@ fn describe_hashes(object: &Object, headers: &mut HeaderMap) {
 
 /// The XML API's is the MD5 in hexadecimal where there is one, in quotes.
 pub(crate) fn etag(object: &Object, dialect: Dialect) -> String {
-    match (dialect, object.content.md5) {
-        (Dialect::Json | Dialect::Text | Dialect::Iam | Dialect::OAuth, _) => object.etag(),
-        (Dialect::Xml, None) => format!("\"{}\"", object.etag()),
-        (Dialect::Xml, Some(md5)) => {
-            let hex: String = md5.iter().map(|byte| format!("{byte:02x}")).collect();
-            format!("\"{hex}\"")
-        }
+    match dialect {
+        Dialect::Json | Dialect::Text | Dialect::Iam | Dialect::OAuth => object.etag(),
+        Dialect::Xml => format!("\"{}\"", object.version().xml_etag()),
     }
 }
 

@@ -118,7 +118,8 @@
 //!   [`Role::ObjectCreator`] replaces nothing. A rename needs `storage.objects.move`.
 //! - Any principal may ask which permissions it has on a bucket (`iam/testPermissions`); an answer without
 //!   `permissions` means none.
-//! - A failed precondition is 412 `conditionNotMet`; on reads a failed not-match is 304.
+//! - A failed precondition is 412 `conditionNotMet`; on reads a failed not-match is 304. `If-Match` and `If-None-Match`
+//!   are preconditions of objects and buckets, with the entity tags that answers tell and with `*`.
 //! - Without uniform bucket-level access ([`BucketSettings`]) a federated principal gets 412 for all that it asks of the
 //!   bucket, and so does a token inside a credential access boundary.
 //! - A bucket whose requester pays answers 400 `required` to whoever names no project.

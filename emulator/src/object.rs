@@ -44,6 +44,7 @@ impl Object {
         Version {
             generation: self.generation,
             metageneration: self.metageneration,
+            md5: self.content.md5,
         }
     }
 
@@ -55,24 +56,8 @@ impl Object {
         self.content.md5.map(|md5| BASE64.encode(md5))
     }
 
-    /// Opaque to callers; GCS packs generation and metageneration as two protobuf varints.
     pub(crate) fn etag(&self) -> String {
-        let mut packed = vec![0x08];
-        varint(&mut packed, self.generation);
-        packed.push(0x10);
-        varint(&mut packed, self.metageneration);
-        BASE64.encode(packed)
-    }
-}
-
-fn varint(out: &mut Vec<u8>, mut value: u64) {
-    loop {
-        let low = value.to_le_bytes()[0] & 0x7f;
-        value >>= 7;
-        if value == 0 {
-            return out.push(low);
-        }
-        out.push(low | 0x80);
+        self.version().etag()
     }
 }
 
@@ -333,12 +318,5 @@ mod tests {
         let at = Duration::from_millis(784_111_777_045);
         assert_eq!(rfc3339(at), "1994-11-06T08:49:37.045Z");
         assert_eq!(http_date(at), "Sun, 06 Nov 1994 08:49:37 GMT");
-    }
-
-    #[test]
-    fn varints_are_protobufs() {
-        let mut out = Vec::new();
-        varint(&mut out, 300);
-        assert_eq!(out, [0xac, 0x02]);
     }
 }

@@ -156,7 +156,7 @@ pub(crate) fn bucket(info: &BucketInfo, host: &str) -> Value {
         "location": "US",
         "locationType": "multi-region",
         "storageClass": info.storage_class,
-        "etag": "CAE=",
+        "etag": info.version().etag(),
         "timeCreated": rfc3339(info.created),
         "updated": rfc3339(info.updated),
         "iamConfiguration": {

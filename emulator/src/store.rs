@@ -50,6 +50,7 @@ impl BucketInfo {
         Version {
             generation: self.generation,
             metageneration: self.metageneration,
+            md5: None,
         }
     }
 }

@@ -212,7 +212,7 @@ impl Upload {
         let claimed = Expected::from_resource(resource)?;
         Ok(Self {
             terms: Terms {
-                conditions: Preconditions::target(&call.query)?,
+                conditions: Preconditions::target(&call.query, &call.headers)?,
                 replacing: call.replacing(&bucket, name),
             },
             bucket,

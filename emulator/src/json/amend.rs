@@ -20,7 +20,7 @@ pub(crate) async fn update(call: &Call, inbound: &mut Inbound) -> Outcome {
 fn amend(call: &Call, amendment: Amendment<'_>) -> Outcome {
     let (bucket, name) = call.object(Permission::Update)?;
     let generation = call.query.number("generation")?;
-    let conditions = Preconditions::target(&call.query)?;
+    let conditions = Preconditions::target(&call.query, &call.headers)?;
     let store = &call.state.store;
     let version = store.amend(&bucket, &name, generation, conditions, amendment)?;
     call.entry_json(&version)

@@ -151,7 +151,7 @@ fn soft_delete(policy: &Value) -> Result<Option<Duration>, ApiError> {
 pub(crate) async fn patch(call: &Call, inbound: &mut Inbound) -> Outcome {
     let body = parse_resource(&inbound.collect_small().await?)?;
     let bucket = call.bucket(Permission::BucketUpdate)?;
-    let conditions = Preconditions::target(&call.query)?;
+    let conditions = Preconditions::target(&call.query, &call.headers)?;
     let patched = call.state.store.set_bucket(bucket.as_str(), |info| {
         conditions.check_write(info.version())?;
         settings(&body, &info.settings)
@@ -190,6 +190,7 @@ pub(crate) async fn insert(call: &Call, inbound: &mut Inbound) -> Outcome {
 pub(crate) fn get(call: &Call) -> Outcome {
     let bucket = call.bucket(Permission::BucketGet)?;
     let info = call.state.store.bucket(bucket.as_str())?;
+    Preconditions::target(&call.query, &call.headers)?.check_read(info.version())?;
     call.json(&resource::bucket(&info, &call.host))
 }
 

@@ -80,7 +80,7 @@ impl Source {
 pub(crate) async fn compose(call: &Call, inbound: &mut Inbound) -> Outcome {
     let (bucket, name) = call.object(Permission::Create)?;
     let terms = Terms {
-        conditions: Preconditions::target(&call.query)?,
+        conditions: Preconditions::target(&call.query, &call.headers)?,
         replacing: call.replacing(&bucket, name.as_str()),
     };
     let body = inbound.collect_small().await?;

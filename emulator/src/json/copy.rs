@@ -89,7 +89,7 @@ async fn prepare(call: &Call, inbound: &mut Inbound) -> Result<(Arc<Object>, Att
 fn publish(call: &Call, source: &Object, attributes: Attributes) -> Result<Arc<Object>, ApiError> {
     let (bucket, name) = call.destination(Permission::Create)?;
     let terms = Terms {
-        conditions: Preconditions::target(&call.query)?,
+        conditions: Preconditions::target(&call.query, &call.headers)?,
         replacing: call.replacing(&bucket, name.as_str()),
     };
     let draft = Draft {

@@ -7,7 +7,7 @@ use crate::precondition::Preconditions;
 use crate::role::Permission;
 
 pub(crate) fn delete(call: &Call) -> Outcome {
-    delete_if(call, Preconditions::target(&call.query)?)
+    delete_if(call, Preconditions::target(&call.query, &call.headers)?)
 }
 
 /// Deletes the live version if it meets `conditions`.

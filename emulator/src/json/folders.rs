@@ -34,9 +34,10 @@ pub(crate) async fn insert(call: &Call, inbound: &mut Inbound) -> Outcome {
 pub(crate) fn get(call: &Call) -> Outcome {
     let (bucket, name) = call.folder(Permission::FolderGet)?;
     let folder = call.state.store.folder(&bucket, &name)?;
-    Preconditions::target(&call.query)?.check_read(crate::precondition::Version {
+    Preconditions::numbers(&call.query)?.check_read(crate::precondition::Version {
         generation: 1,
         metageneration: folder.metageneration,
+        md5: None,
     })?;
     call.json(&resource::folder(&bucket, &folder, &call.host))
 }
@@ -58,7 +59,7 @@ pub(crate) fn list(call: &Call) -> Outcome {
 
 pub(crate) fn delete(call: &Call) -> Outcome {
     let (bucket, name) = call.folder(Permission::FolderDelete)?;
-    let conditions = Preconditions::target(&call.query)?;
+    let conditions = Preconditions::numbers(&call.query)?;
     call.state.store.delete_folder(&bucket, &name, conditions)?;
     Ok(empty(StatusCode::NO_CONTENT))
 }
@@ -87,7 +88,7 @@ pub(crate) fn rename(call: &Call) -> Outcome {
 /// `ifSourceMetagenerationMatch`; both are taken.
 fn rename_conditions(call: &Call) -> Result<Preconditions, ApiError> {
     let (plain, source) = (
-        Preconditions::target(&call.query)?,
+        Preconditions::numbers(&call.query)?,
         Preconditions::source(&call.query)?,
     );
     Ok(Preconditions {

@@ -10,7 +10,7 @@ use crate::precondition::Preconditions;
 use crate::role::Permission;
 
 pub(crate) fn get(call: &Call) -> Outcome {
-    let conditions = Preconditions::target(&call.query)?;
+    let conditions = Preconditions::target(&call.query, &call.headers)?;
     let (bucket, name) = call.object(Permission::Get)?;
     let store = &call.state.store;
     let entry = match call.query.number("generation")? {
@@ -28,7 +28,7 @@ pub(crate) fn get(call: &Call) -> Outcome {
 }
 
 pub(crate) fn media(call: &Call) -> Outcome {
-    let object = find(call, Preconditions::target(&call.query)?)?;
+    let object = find(call, Preconditions::target(&call.query, &call.headers)?)?;
     Ok(download::reply(call, &object)?)
 }
 

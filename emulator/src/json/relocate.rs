@@ -14,7 +14,7 @@ pub(crate) fn relocate(call: &Call) -> Outcome {
         source_conditions: Preconditions::source(&call.query)?,
         target: &target,
         target_terms: Terms {
-            conditions: Preconditions::target(&call.query)?,
+            conditions: Preconditions::target(&call.query, &call.headers)?,
             replacing: call.replacing(&bucket, target.as_str()),
         },
     };

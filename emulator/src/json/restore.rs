@@ -10,7 +10,7 @@ pub(crate) fn restore(call: &Call) -> Outcome {
     let (bucket, name) = call.object(Permission::Restore)?;
     call.permit(&bucket, Permission::Create, Resource::Object(name.as_str()))?;
     let terms = Terms {
-        conditions: Preconditions::target(&call.query)?,
+        conditions: Preconditions::target(&call.query, &call.headers)?,
         replacing: call.replacing(&bucket, name.as_str()),
     };
     let generation = call.query.number("generation")?;

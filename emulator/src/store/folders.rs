@@ -30,6 +30,7 @@ fn version(folder: &Folder) -> Version {
     Version {
         generation: 1,
         metageneration: folder.metageneration,
+        md5: None,
     }
 }
 

@@ -258,3 +258,68 @@ async fn one_of_many_creations_wins() {
     }
     bench.emulator.shutdown().await;
 }
+
+#[tokio::test]
+async fn entity_tags_are_conditions() {
+    let bench = Bench::open().await;
+    let etag = bench.put("a", "data").await["etag"]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    let xml = bench.answer(ask("HEAD", format!("/{BUCKET}/a"))).await;
+    let xml = xml.expect(200).header("etag").unwrap().to_owned();
+    let stat = || ask("GET", object_path("a", ""));
+    let media = || ask("GET", object_path("a", "alt=media"));
+    let bucket = || ask("GET", format!("/storage/v1/b/{BUCKET}"));
+    let of_bucket = bench.answer(bucket()).await.json()["etag"].clone();
+    let of_bucket = of_bucket.as_str().unwrap();
+    for (read, tag) in [
+        (stat as fn() -> Ask, etag.as_str()),
+        (media, &etag),
+        (|| ask("GET", format!("/{BUCKET}/a")), &xml),
+        (|| ask("HEAD", format!("/{BUCKET}/a")), &xml),
+        (bucket, of_bucket),
+    ] {
+        for (name, value, status) in [
+            ("if-match", tag, 200),
+            ("if-match", "*", 200),
+            ("if-match", "\"other\"", 412),
+            ("if-none-match", tag, 304),
+            ("if-none-match", "*", 304),
+            ("if-none-match", "\"other\"", 200),
+        ] {
+            bench
+                .answer(read().header(name, value))
+                .await
+                .expect(status);
+        }
+    }
+    let patch = || ask("PATCH", object_path("a", "")).json(&json!({"contentType": "x/y"}));
+    let update = || ask("PUT", object_path("a", "")).json(&json!({"contentType": "x/y"}));
+    let upload = || ask("POST", upload_path("a", "uploadType=media")).body("new");
+    let put = || ask("PUT", format!("/{BUCKET}/a")).body("new");
+    let delete = || ask("DELETE", object_path("a", ""));
+    let writes: [fn() -> Ask; 5] = [patch, update, upload, put, delete];
+    for write in writes {
+        for (name, value) in [("if-match", "\"other\""), ("if-none-match", "*")] {
+            bench.answer(write().header(name, value)).await.expect(412);
+        }
+    }
+    bench
+        .answer(patch().header("if-match", &etag))
+        .await
+        .expect(200);
+    bench
+        .answer(delete().header("if-match", &etag))
+        .await
+        .expect(412);
+    bench
+        .answer(delete().header("if-match", "*"))
+        .await
+        .expect(204);
+    bench
+        .answer(put().header("if-none-match", "*"))
+        .await
+        .expect(200);
+    bench.emulator.shutdown().await;
+}
