@@ -3,6 +3,7 @@
 pub(crate) mod http;
 mod identities;
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -122,6 +123,7 @@ impl Admin {
                     hierarchical,
                     storage_class: "STANDARD".to_owned(),
                     settings: BucketSettings::default(),
+                    labels: BTreeMap::new(),
                 };
                 self.state.store.create_bucket(new)
             });
@@ -137,7 +139,10 @@ impl Admin {
     /// # Errors
     /// The bucket does not exist, or a hierarchical namespace does not go with what it is to be.
     pub fn set_bucket(&self, bucket: &str, settings: BucketSettings) -> Result<(), Error> {
-        let set = self.state.store.set_bucket(bucket, |_| Ok(settings));
+        let set = self.state.store.set_bucket(bucket, |info| {
+            info.settings = settings;
+            Ok(())
+        });
         set.map(|_| ()).map_err(|error| Error::new(bucket, &error))
     }
 

@@ -176,6 +176,8 @@ pub struct BucketSettings {
     pub retention: Option<Duration>,
     /// Whether a version that is replaced or deleted stays as a noncurrent one.
     pub versioning: bool,
+    /// Whether every new version is under an event-based hold, until that is released.
+    pub default_event_based_hold: bool,
     /// How long a version that would be gone is kept to be restored; `None` for no soft delete policy. New buckets have
     /// none, where GCS gives them one of seven days.
     #[serde(rename = "soft_delete_seconds", with = "seconds")]
@@ -210,6 +212,7 @@ impl Default for BucketSettings {
             requester_pays: false,
             retention: None,
             versioning: false,
+            default_event_based_hold: false,
             soft_delete: None,
         }
     }

@@ -47,6 +47,8 @@
 //!   404 is for what is missing and for what is no API. So it goes with the XML API but for `GET`, `HEAD`, `PUT` and
 //!   `DELETE` of objects and `HEAD` of buckets: no lists, no ACLs, no copies, no multipart uploads, no query parameter
 //!   beside `generation`, `userProject`, `response-content-type` and `response-content-disposition`, and no signed URLs.
+//! - A bucket has its class, versioning, retention, soft delete, requester pays, uniform access, labels and default
+//!   event-based hold; a field of its resource that would be forgotten is 501. Whatever location is asked for, it is `US`.
 //! - Lists by `matchGlob` or `filter` are refused with 400.
 //! - The class of an object is changed by a rewrite alone. `objects.patch` and `objects.update` pass over `storageClass`;
 //!   what GCS answers there is not documented.
@@ -65,7 +67,7 @@
 //! | `GET /_emulator/counters` | | [`Admin::counters`] |
 //! | `POST /_emulator/counters/reset` | | [`Admin::reset_counters`] |
 //! | `POST /_emulator/buckets` | `name`, `hierarchical` (absent: false) | [`Admin::create_bucket`], [`Admin::create_hierarchical_bucket`] |
-//! | `PUT /_emulator/buckets/NAME/settings` | `uniform_access` (absent: true), `requester_pays` (absent: false), `versioning` (absent: false), `retention_seconds`, `soft_delete_seconds` (absent: none) | [`Admin::set_bucket`] |
+//! | `PUT /_emulator/buckets/NAME/settings` | `uniform_access` (absent: true), `requester_pays` (absent: false), `versioning` (absent: false), `default_event_based_hold` (absent: false), `retention_seconds`, `soft_delete_seconds` (absent: none) | [`Admin::set_bucket`] |
 //! | `GET /_emulator/buckets/NAME/usage` | | [`Admin::usage`] |
 //! | `POST /_emulator/buckets/NAME/grants` | `member`, `role` (`roles/storage.objectAdmin`, …) | [`Admin::grant`] |
 //! | `PUT /_emulator/buckets/NAME/grants` | list of `member`, `role` | [`Admin::replace_grants`] |

@@ -179,6 +179,12 @@ pub(crate) fn bucket(info: &BucketInfo, host: &str) -> Value {
     if info.settings.versioning {
         resource["versioning"] = json!({"enabled": true});
     }
+    if info.settings.default_event_based_hold {
+        resource["defaultEventBasedHold"] = true.into();
+    }
+    if !info.labels.is_empty() {
+        resource["labels"] = json!(info.labels);
+    }
     if info.hierarchical {
         resource["hierarchicalNamespace"] = json!({"enabled": true});
     }

@@ -42,6 +42,7 @@ pub(crate) struct BucketInfo {
     /// Of objects that are given none.
     pub(crate) storage_class: String,
     pub(crate) settings: BucketSettings,
+    pub(crate) labels: BTreeMap<String, String>,
 }
 
 impl BucketInfo {
@@ -62,6 +63,7 @@ pub(crate) struct NewBucket {
     pub(crate) hierarchical: bool,
     pub(crate) storage_class: String,
     pub(crate) settings: BucketSettings,
+    pub(crate) labels: BTreeMap<String, String>,
 }
 
 #[derive(Debug)]
@@ -237,6 +239,7 @@ impl Store {
             hierarchical: new.hierarchical,
             storage_class: new.storage_class,
             settings: new.settings,
+            labels: new.labels,
         });
         let bucket = Bucket::new(Arc::clone(&info));
         inner.buckets.insert(new.name, bucket);
@@ -245,11 +248,11 @@ impl Store {
         Ok(info)
     }
 
-    /// Changes the settings to what `change` makes of them.
+    /// Changes what `change` changes.
     pub(crate) fn set_bucket(
         &self,
         name: &str,
-        change: impl FnOnce(&BucketInfo) -> Result<BucketSettings, ApiError>,
+        change: impl FnOnce(&mut BucketInfo) -> Result<(), ApiError>,
     ) -> Result<Arc<BucketInfo>, ApiError> {
         let now = self.clock.now();
         let mut inner = self.inner.lock();
@@ -257,14 +260,12 @@ impl Store {
             .buckets
             .get_mut(name)
             .ok_or_else(ApiError::bucket_not_found)?;
-        let settings = change(&bucket.info)?;
-        check_settings(bucket.info.hierarchical, &settings)?;
-        bucket.info = Arc::new(BucketInfo {
-            metageneration: bucket.info.metageneration + 1,
-            updated: now,
-            settings,
-            ..BucketInfo::clone(&bucket.info)
-        });
+        let mut changed = BucketInfo::clone(&bucket.info);
+        change(&mut changed)?;
+        check_settings(changed.hierarchical, &changed.settings)?;
+        changed.metageneration += 1;
+        changed.updated = now;
+        bucket.info = Arc::new(changed);
         let info = Arc::clone(&bucket.info);
         let changes = vec![Change::Bucket(Arc::clone(&info))];
         self.note(inner.last_generation, changes);
@@ -565,6 +566,7 @@ impl Transaction<'_> {
         attributes
             .storage_class
             .get_or_insert_with(|| class.clone());
+        attributes.holds.event_based |= self.info.settings.default_event_based_hold;
         let object = Arc::new(Object {
             bucket: self.bucket.clone(),
             name: name.clone(),

@@ -1,7 +1,7 @@
 //! The head of a frame: changes in JSON. Contents are told by numbers, and come once, behind the head that is the first
 //! to tell them.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -66,6 +66,8 @@ struct BucketRecord {
     hierarchical: bool,
     storage_class: String,
     settings: BucketSettings,
+    #[serde(default)]
+    labels: BTreeMap<String, String>,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -149,6 +151,7 @@ impl Record {
                 hierarchical: info.hierarchical,
                 storage_class: info.storage_class.clone(),
                 settings: info.settings,
+                labels: info.labels.clone(),
             }),
             Change::BucketGone(name) => Self::BucketGone(name.clone()),
             Change::Name {
@@ -190,6 +193,7 @@ impl Record {
                 hierarchical: record.hierarchical,
                 storage_class: record.storage_class,
                 settings: record.settings,
+                labels: record.labels,
             })),
             Self::BucketGone(name) => Change::BucketGone(name),
             Self::Name {

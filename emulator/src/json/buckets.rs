@@ -1,5 +1,8 @@
 //! Buckets: as much as object clients need of them.
 
+mod fields;
+
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use http::StatusCode;
@@ -74,15 +77,24 @@ fn flag(resource: &Map<String, Value>, path: &[&str], usual: bool) -> Result<boo
 
 /// The bucket that a resource asks for. Uniform access is on unless it is turned off.
 fn new_bucket(name: BucketName, resource: &Map<String, Value>) -> Result<NewBucket, ApiError> {
-    let class = resource.get("storageClass").and_then(Value::as_str);
-    let class = class.unwrap_or("STANDARD");
-    check_class(class)?;
+    fields::check_known(resource)?;
+    let mut labels = BTreeMap::new();
+    fields::merge_labels(&mut labels, resource)?;
     Ok(NewBucket {
         name,
         hierarchical: flag(resource, &["hierarchicalNamespace", "enabled"], false)?,
-        storage_class: class.to_owned(),
+        storage_class: class(resource, "STANDARD")?,
         settings: settings(resource, &BucketSettings::default())?,
+        labels,
     })
+}
+
+/// The storage class that a resource asks for, and if it names none the `usual` one.
+fn class(resource: &Map<String, Value>, usual: &str) -> Result<String, ApiError> {
+    let class = resource.get("storageClass").and_then(Value::as_str);
+    let class = class.unwrap_or(usual);
+    check_class(class)?;
+    Ok(class.to_owned())
 }
 
 /// The settings that a resource asks for, and for what it does not name the `usual` ones.
@@ -102,6 +114,11 @@ fn settings(
             usual.requester_pays,
         )?,
         versioning: flag(resource, &["versioning", "enabled"], usual.versioning)?,
+        default_event_based_hold: flag(
+            resource,
+            &["defaultEventBasedHold"],
+            usual.default_event_based_hold,
+        )?,
         retention: match resource.get("retentionPolicy") {
             None => usual.retention,
             Some(Value::Null) => None,
@@ -154,7 +171,11 @@ pub(crate) async fn patch(call: &Call, inbound: &mut Inbound) -> Outcome {
     let conditions = Preconditions::target(&call.query, &call.headers)?;
     let patched = call.state.store.set_bucket(bucket.as_str(), |info| {
         conditions.check_write(info.version())?;
-        settings(&body, &info.settings)
+        fields::check_known(&body)?;
+        fields::merge_labels(&mut info.labels, &body)?;
+        info.storage_class = class(&body, &info.storage_class)?;
+        info.settings = settings(&body, &info.settings)?;
+        Ok(())
     });
     let patched = patched?;
     call.json(&resource::bucket(&patched, &call.host))

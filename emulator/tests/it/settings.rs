@@ -213,3 +213,46 @@ async fn settings_are_set_over_http_and_told_by_the_bucket() {
     bench.answer(create(odd)).await.expect(400);
     bench.emulator.shutdown().await;
 }
+
+#[tokio::test]
+async fn a_bucket_keeps_labels_and_the_hold_of_new_objects_and_refuses_what_it_would_forget() {
+    let bench = bench(Auth::Off).await;
+    let path = format!("/storage/v1/b/{BUCKET}");
+    let patch = |body| ask("PATCH", path.clone()).json(&body);
+    let set = json!({"labels": {"a": "1", "b": "2"}, "defaultEventBasedHold": true, "storageClass": "NEARLINE"});
+    bench.answer(patch(set)).await.expect(200);
+    let lifecycle = json!({"labels": {"a": "9"}, "lifecycle": {"rule": [{}]}});
+    let refused = bench.answer(patch(lifecycle)).await.expect(501);
+    assert_eq!(refused.reason(), "notImplemented");
+    assert!(refused.text().contains("lifecycle"), "{}", refused.text());
+    let labels = json!({"labels": {"b": null}});
+    bench.answer(patch(labels)).await.expect(200);
+    let told = bench.answer(ask("GET", path.clone())).await.expect(200);
+    let told = told.json();
+    assert_eq!(told["labels"], json!({"a": "1"}));
+    assert_eq!(told["storageClass"], "NEARLINE");
+    assert_eq!(told["defaultEventBasedHold"], true);
+    // What it tells can be sent back.
+    bench.answer(patch(told)).await.expect(200);
+    let put = |name| ask("PUT", format!("/{BUCKET}/{name}")).body("new");
+    bench.answer(put("held")).await.expect(200);
+    let held = bench.answer(ask("GET", object_path("held", ""))).await;
+    assert_eq!(held.expect(200).json()["eventBasedHold"], true);
+    bench.answer(put("held")).await.expect(403);
+    bench.answer(put("a")).await.expect(200);
+    let unheld = json!({"defaultEventBasedHold": false});
+    bench.answer(patch(unheld)).await.expect(200);
+    bench.answer(put("free")).await.expect(200);
+    bench.answer(put("free")).await.expect(200);
+    let new = |body| ask("POST", "/storage/v1/b?project=p").json(&body);
+    let cors = json!({"name": "fresh", "cors": [{"origin": ["*"]}]});
+    bench.answer(new(cors)).await.expect(501);
+    bench
+        .answer(ask("GET", "/storage/v1/b/fresh"))
+        .await
+        .expect(404);
+    let labelled = json!({"name": "fresh", "labels": {"x": "y"}, "location": "EU"});
+    let made = bench.answer(new(labelled)).await.expect(200).json();
+    assert_eq!(made["labels"], json!({"x": "y"}));
+    bench.emulator.shutdown().await;
+}
