@@ -286,7 +286,8 @@ impl Admin {
         self.keep(name, object.generation)
     }
 
-    /// Adds a fault rule after those in force.
+    /// Adds a fault rule after those in force. One for a method that does not exist never strikes; only over HTTP is it
+    /// refused.
     pub fn add_fault(&self, rule: FaultRule) {
         self.state.faults.add(rule);
     }

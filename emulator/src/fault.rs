@@ -9,6 +9,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
+use crate::error::ApiError;
 use crate::operation::Operation;
 use crate::pattern::Pattern;
 use retry_test::{Instruction, RetryTest};
@@ -49,6 +50,37 @@ impl FaultRule {
             action,
         }
     }
+}
+
+impl FaultRule {
+    /// Refuses a rule that never strikes, or that strikes with what is no answer.
+    pub(crate) fn check(&self) -> Result<(), ApiError> {
+        check_method(self.method.as_deref().unwrap_or("*"))?;
+        let (FaultAction::Status { code, .. } | FaultAction::StatusInBody { code, .. }) =
+            &self.action
+        else {
+            return Ok(());
+        };
+        match code {
+            100..=599 => Ok(()),
+            _ => Err(ApiError::invalid(format!(
+                "{code} is no HTTP status: 100 to 599 are"
+            ))),
+        }
+    }
+}
+
+/// Refuses a pattern that no method matches which faults and latencies are for.
+pub(crate) fn check_method(pattern: &str) -> Result<(), ApiError> {
+    let (parsed, all) = (Pattern::whole(pattern), Operation::ALL.iter());
+    let names = all.filter(|one| **one != Operation::Admin);
+    let known: Vec<&str> = names.map(|one| one.name()).collect();
+    if known.iter().any(|name| parsed.matches(name)) {
+        return Ok(());
+    }
+    let known = known.join(", ");
+    let message = format!("there is no method {pattern:?} here, but there are {known}");
+    Err(ApiError::invalid(message))
 }
 
 /// What happens to a request that is struck.
@@ -429,6 +461,43 @@ mod tests {
             .collect();
         assert_eq!(hits, [false, true, true, false, false]);
         assert!(!faults.any.load(Ordering::Relaxed));
+    }
+
+    #[test]
+    fn rules_that_never_strike_are_refused() {
+        let status = |code| FaultAction::Status {
+            code,
+            reason: None,
+            retry_after: None,
+        };
+        let in_body = |code| FaultAction::StatusInBody { after: 1, code };
+        for (method, action, good) in [
+            ("storage.objects.get", FaultAction::Reset, true),
+            ("storage.objects.insert.*", FaultAction::Reset, true),
+            ("metadata", FaultAction::Reset, true),
+            ("unknown", FaultAction::Reset, true),
+            ("*", status(599), true),
+            ("*", status(100), true),
+            ("*", in_body(503), true),
+            ("storage.objects.fetch", FaultAction::Reset, false),
+            ("objects.*", FaultAction::Reset, false),
+            ("emulator", FaultAction::Reset, false),
+            ("", FaultAction::Reset, false),
+            ("*", status(99), false),
+            ("*", status(600), false),
+            ("*", in_body(0), false),
+        ] {
+            let rule = FaultRule::once(method, action);
+            assert_eq!(rule.check().is_ok(), good, "{rule:?}");
+        }
+        let told = check_method("typo").unwrap_err().to_string();
+        assert!(told.contains("storage.objects.get.media"), "{told}");
+        for operation in Operation::ALL
+            .iter()
+            .filter(|one| **one != Operation::Admin)
+        {
+            assert!(check_method(operation.name()).is_ok());
+        }
     }
 
     #[test]

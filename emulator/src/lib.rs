@@ -59,7 +59,8 @@
 //!
 //! # Administration over HTTP
 //!
-//! Bodies are JSON, in both directions; an empty body is `{}`. Unknown keys are refused with 400.
+//! Bodies are JSON, in both directions; an empty body is `{}`. Unknown keys are refused with 400, and so are a fault or
+//! a latency for a method that does not exist and a fault's status outside 100 to 599.
 //!
 //! | request | body | effect |
 //! |---|---|---|

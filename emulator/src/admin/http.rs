@@ -15,7 +15,7 @@ use super::{Admin, Error, ErrorKind};
 use crate::body::ReplyBody;
 use crate::cluster::MintRequest;
 use crate::error::{ApiError, Dialect, Failure, Kind};
-use crate::fault::retry_test;
+use crate::fault::{FaultRule, check_method, retry_test};
 use crate::inbound::Inbound;
 use crate::object::rfc3339;
 use crate::role::Role;
@@ -138,9 +138,13 @@ fn change(admin: &Admin, method: &str, segments: &[&str], body: &[u8]) -> Result
         ("PUT", ["buckets", bucket, "settings"]) => told(admin.set_bucket(bucket, parse(body)?))?,
         ("POST", ["buckets", bucket, "grants"]) => grant(admin, bucket, &parse(body)?)?,
         ("PUT", ["buckets", bucket, "grants"]) => replace(admin, bucket, &parse::<Vec<_>>(body)?)?,
-        ("POST", ["faults"]) => admin.add_fault(parse(body)?),
+        ("POST", ["faults"]) => {
+            let rule: FaultRule = parse(body)?;
+            rule.check()?;
+            admin.add_fault(rule);
+        }
         ("DELETE", ["faults"]) => admin.clear_faults(),
-        ("PUT", ["shape"]) => shape(admin, &parse(body)?),
+        ("PUT", ["shape"]) => shape(admin, &parse(body)?)?,
         ("PUT", ["access_tokens"]) => {
             let seconds = parse::<TtlBody>(body)?.ttl_seconds;
             admin.set_access_token_ttl(Duration::from_secs(seconds));
@@ -208,9 +212,10 @@ fn replace(admin: &Admin, bucket: &str, bodies: &[GrantBody]) -> Result<(), ApiE
     told(admin.replace_grants(bucket, &bindings))
 }
 
-fn shape(admin: &Admin, body: &ShapeBody) {
+fn shape(admin: &Admin, body: &ShapeBody) -> Result<(), ApiError> {
     if let Some(latency) = body.latency_ms {
         let method = body.method.as_deref().unwrap_or("*");
+        check_method(method)?;
         admin.set_latency(method, Duration::from_millis(latency));
     }
     if let Some(rate) = body.stream_rate {
@@ -219,4 +224,5 @@ fn shape(admin: &Admin, body: &ShapeBody) {
     if let Some(seconds) = body.clock_skew_seconds {
         admin.set_clock_skew(seconds);
     }
+    Ok(())
 }

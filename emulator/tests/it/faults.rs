@@ -391,6 +391,11 @@ async fn everything_goes_over_http_too() {
     for (path, body) in [
         ("tokens", json!({"typo": 1})),
         ("faults", json!({})),
+        (
+            "faults",
+            json!({"method": "storage.objects.fetch", "action": "reset"}),
+        ),
+        ("faults", json!({"action": {"status": {"code": 1000}}})),
         ("buckets", json!({"name": "No"})),
     ] {
         bench.answer(post(path, body)).await.expect(400);
