@@ -6,8 +6,8 @@ mod options;
 mod stock;
 
 use std::os::fd::OwnedFd;
-use std::path::PathBuf;
-use std::sync::Arc;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -27,7 +27,7 @@ use crate::config::MountConfig;
 use crate::exit::{Exit, Failure};
 use crate::lifecycle::StopSignals;
 use crate::metrics::{Meter, Sources};
-use crate::wire::{self, Shared};
+use crate::wire::{self, Access, ForThreads, Shared};
 use crate::{lifecycle, memory, mount, telemetry};
 
 /// How often the files that are still open are counted, while the end is waited for.
@@ -84,8 +84,11 @@ fn config(settings: &Settings) -> Config {
         std::env::var(NATIVE_SIDECAR_ENV).is_ok_and(|value| value.eq_ignore_ascii_case("true"));
     Config {
         policy: Policy {
-            allow_endpoints: settings.origin("custom-endpoint") != Origin::Default
-                || settings.switch("anonymous-access"),
+            // Who sends tokens without TLS on purpose, as in a test, may have volumes do so; nobody else does.
+            allow_endpoints: settings.switch("anonymous-access")
+                || settings
+                    .text("custom-endpoint")
+                    .is_some_and(|endpoint| !endpoint.starts_with("https://")),
         },
         grace: settings.duration("shutdown-timeout"),
         ..Config::new(base.map_or_else(Base::default, Base), native)
@@ -98,7 +101,13 @@ struct Volumes {
     /// The operator's.
     settings: Settings,
     shared: Shared,
+    /// Identities that were used of late. A volume that is not served yet holds on to nothing between two attempts, and what
+    /// its broker has learned of the token service, such as when to ask again, must not be lost with it.
+    lately: Mutex<Vec<(Instant, Access)>>,
 }
+
+/// How long an identity counts as used: longer than the longest pause between two attempts, and an attempt.
+const LATELY: Duration = Duration::from_secs(120);
 
 impl Volumes {
     fn new(settings: Settings) -> Self {
@@ -107,7 +116,17 @@ impl Volumes {
         Self {
             shared: Shared::new(memory),
             settings,
+            lately: Mutex::default(),
         }
+    }
+
+    fn keep(&self, access: &Access) {
+        let now = Instant::now();
+        let mut lately = self.lately.lock().unwrap_or_else(PoisonError::into_inner);
+        lately.retain(|(used, other)| {
+            now.duration_since(*used) < LATELY && other.identity != access.identity
+        });
+        lately.push((now, access.clone()));
     }
 
     async fn ready(&self, order: &Order) -> Result<Ready, Failure> {
@@ -119,13 +138,19 @@ impl Volumes {
         }
         let settings = options::apply(&self.settings, &order.options)?;
         let mut config = MountConfig::for_volume(&settings, &order.bucket)?;
-        if settings.origin("temp-dir") == Origin::Default {
+        let is_default = settings.origin("temp-dir") == Origin::Default;
+        if is_default {
             config.temp_dir = buffer(&order.volume)?;
         }
-        mount::check_temp_dir(&config.temp_dir)?;
+        mount::check_temp_dir(&config.temp_dir).map_err(|failure| match is_default {
+            // Nobody has named it: it is a fault of the pod, which may pass.
+            true => Failure::new(Exit::Other, failure.sentence.replacen("--temp-dir ", "", 1)),
+            false => failure,
+        })?;
         tracing::info!(volume = order.volume.name, bucket = %config.bucket, identity = %config.identity, "identity chosen");
         config.limited_to()?;
         let access = self.shared.access(&config.identity)?;
+        self.keep(&access);
         let meter = Arc::new(Meter::new());
         let stores = wire::stores(&config, &access, &self.shared, Some(&meter))?;
         let reached = mount::attempt(&config, &access, &*stores.probe).await;
@@ -138,13 +163,31 @@ impl Volumes {
             Handle::current(),
         );
         let sources = self.shared.sources(&fs, &access);
-        Ok(Ready { meter, sources })
+        let threads = self.shared.for_threads(MountOptions::default().threads);
+        Ok(Ready {
+            meter,
+            sources,
+            threads,
+        })
     }
 }
 
 /// The volume's part of the pod's buffer volume, where the contract has it.
 fn buffer(volume: &Volume) -> Result<PathBuf, Failure> {
     let dir = volume.temp_dir();
+    let buffer = Path::new(BUFFER_PATH);
+    let ours = dir
+        .ancestors()
+        .take_while(|above| above.starts_with(buffer) && *above != buffer);
+    for path in ours {
+        if path.is_symlink() {
+            let sentence = format!(
+                "{} is a symbolic link, and what is staged must not leave the volume {BUFFER_VOLUME}: remove it",
+                path.display()
+            );
+            return Err(Failure::new(Exit::Other, sentence));
+        }
+    }
     std::fs::create_dir_all(&dir).map_err(|error| {
         let sentence = format!(
             "{} cannot be made to stage files in: {error}; mount the pod's volume {BUFFER_VOLUME} at {BUFFER_PATH}, or give --temp-dir",
@@ -188,6 +231,7 @@ fn fault(failure: Failure) -> Fault {
 struct Ready {
     meter: Arc<Meter>,
     sources: Sources,
+    threads: Option<ForThreads>,
 }
 
 impl Prepared for Ready {
@@ -200,6 +244,7 @@ impl Prepared for Ready {
         Ok(Box::new(Served {
             mounted,
             _recovery: wire::recover(fs),
+            _threads: self.threads,
             meter: self.meter,
             sources: self.sources,
         }))
@@ -210,6 +255,7 @@ impl Prepared for Ready {
 struct Served {
     mounted: Mounted,
     _recovery: JoinSet<()>,
+    _threads: Option<ForThreads>,
     meter: Arc<Meter>,
     sources: Sources,
 }
@@ -258,3 +304,32 @@ const READ_AHEAD_KIB: u32 = 1024;
 
 /// What saving gets even where waiting has used up the time.
 const LAST: Duration = Duration::from_secs(1);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::{Invocation, parse};
+    use crate::params::Role;
+
+    #[test]
+    fn only_an_operator_without_tls_lets_volumes_go_without() {
+        for (flags, allowed) in [
+            (&[][..], false),
+            (&["--custom-endpoint", "https://private.example"], false),
+            (&["--custom-endpoint", "http://127.0.0.1:9000"], true),
+            (&["--custom-endpoint", "127.0.0.1:9000"], true),
+            (&["--anonymous-access"], true),
+        ] {
+            let words = ["gcsmount", "sidecar"].iter().chain(flags);
+            let settings = match parse(words.map(Into::into), |_| None).unwrap() {
+                Invocation::Run(Role::Sidecar, settings) => settings,
+                other => panic!("{other:?}"),
+            };
+            assert_eq!(
+                config(&settings).policy.allow_endpoints,
+                allowed,
+                "{flags:?}"
+            );
+        }
+    }
+}

@@ -14,7 +14,7 @@ use gcsmount_auth::{
     Broker, BrokerConfig, CredentialFile, CredentialFileConfig, EveryTime, Exchange, FileSource,
     FromUrl, Identities, Metadata, Timeouts, Tuning,
 };
-use gcsmount_cache::{BlockCache, Budget, CacheConfig};
+use gcsmount_cache::{BlockCache, Budget, CacheConfig, Lease, Priority};
 use gcsmount_fuse::{Fs, FsConfig};
 use gcsmount_gcs::Store;
 use gcsmount_gcs::client::json;
@@ -23,6 +23,7 @@ use google_cloud_auth::credentials::Credentials;
 use google_cloud_auth::errors::CredentialsError;
 use md5::{Digest, Md5};
 use tokio::runtime::Handle;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
 
 use crate::config::{MountConfig, Transport};
@@ -194,10 +195,38 @@ fn own_error(error: &CredentialsError) -> gcsmount_auth::Error {
 pub struct Shared {
     /// The memory for file data.
     budget: Budget,
-    /// The connections of all that have no limits of their own.
+    /// How many threads may have memory out of it.
+    threads: Arc<Semaphore>,
+    /// What connections are like.
+    pool: json::Pool,
+    /// Those of all that have no limits of their own.
     http: json::Http,
     /// The brokers: who has an identity that is known shares its tokens.
     identities: Identities,
+}
+
+/// Connections where so much memory is for file data. What they buffer is beside it, so that they are fewer and have less
+/// where it is scarce.
+fn pool(memory: usize) -> json::Pool {
+    let usual = json::Pool::default();
+    if memory >= 128 << 20 {
+        return usual;
+    }
+    json::Pool {
+        read_buffer: (memory / 256).clamp(64 << 10, usual.read_buffer),
+        idle: usual.idle.min(16),
+        ..usual
+    }
+}
+
+/// Bytes that a thread takes requests of the kernel into, as far as it touches them: one of the largest.
+const PER_THREAD: usize = 1 << 20;
+
+/// Memory that the threads of a volume have, for as long as they run.
+#[derive(Debug)]
+pub struct ForThreads {
+    _lease: Lease,
+    _permit: OwnedSemaphorePermit,
 }
 
 /// The most identities that one process keeps tokens for.
@@ -211,7 +240,9 @@ impl Shared {
         let _ = rustls::crypto::ring::default_provider().install_default();
         Self {
             budget: Budget::new(memory),
-            http: json::Http::new(&json::Pool::default()),
+            threads: Arc::new(Semaphore::new(memory / 2 / PER_THREAD)),
+            pool: pool(memory),
+            http: json::Http::new(&pool(memory)),
             identities: Identities::new(IDENTITIES),
         }
     }
@@ -222,12 +253,28 @@ impl Shared {
             protocol: transport.protocol,
             byte_rate: transport.byte_rate,
             request_rate: transport.request_rate,
-            ..json::Pool::default()
+            ..self.pool
         };
-        match pool == json::Pool::default() {
+        match pool == self.pool {
             true => self.http.clone(),
             false => json::Http::new(&pool),
         }
+    }
+
+    /// Takes the memory of the threads that serve a volume out of that for file data, so that many volumes need no more than
+    /// few. Half of it stays for file data: beyond that there is nothing to take, and `None` is no reason not to serve.
+    #[must_use]
+    pub fn for_threads(&self, threads: usize) -> Option<ForThreads> {
+        let permits = u32::try_from(threads).ok()?;
+        let half = Arc::clone(&self.threads);
+        let permit = half.try_acquire_many_owned(permits).ok()?;
+        let lease = self
+            .budget
+            .try_acquire(threads * PER_THREAD, Priority::Prefetch)?;
+        Some(ForThreads {
+            _lease: lease,
+            _permit: permit,
+        })
     }
 
     /// What the figures of a volume are asked of.

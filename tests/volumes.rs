@@ -289,3 +289,48 @@ async fn what_was_sealed_before_a_crash_is_stored_after_it() {
     let code = sidecar.ended(Duration::from_secs(20)).await;
     assert_eq!(code, Some(0), "{}", sidecar.log());
 }
+
+/// What one volume has learned of the token service is known to all, between their attempts too.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_token_service_that_names_a_pause_is_not_asked_by_each_volume() {
+    if !can_mount() {
+        return;
+    }
+    let world = World::with(Config {
+        buckets: vec![A.into(), B.into()],
+        ..Config::default()
+    })
+    .await;
+    Projection::new(world.path("token"), &subject(&world));
+    world.emulator.admin().add_fault(FaultRule {
+        count: u64::MAX,
+        ..FaultRule::once(
+            "sts.token",
+            FaultAction::Status {
+                code: 429,
+                reason: None,
+                retry_after: Some(3600),
+            },
+        )
+    });
+    let node = Node::new(world.path("node"));
+    let container = Container {
+        token: Some(world.path("token")),
+        native: true,
+        flags: flags(&world),
+        ..Container::default()
+    };
+    let mut sidecar = container.start(&node, &program());
+    let volumes: Vec<_> = (0..5)
+        .map(|n| node.publish(&format!("volume-{n}"), A, &[]))
+        .collect();
+    until("each volume has been tried several times", || {
+        sidecar.log().matches("again_in").count() >= 4 * volumes.len()
+    })
+    .await;
+    let asked = world.emulator.admin().counters().of("sts.token");
+    assert_eq!(asked, 1, "{}", sidecar.log());
+    sidecar.signal(Signal::SIGTERM);
+    let code = sidecar.ended(Duration::from_secs(20)).await;
+    assert_eq!(code, Some(0), "{}", sidecar.log());
+}

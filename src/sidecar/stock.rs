@@ -5,6 +5,7 @@ use std::fs::OpenOptions;
 use std::io::{self, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
@@ -302,7 +303,7 @@ fn note(volume: &Volume, status: io::Result<ExitStatus>) {
         Ok(status) if status.success() => tracing::info!(volume = volume.name, "gcsfuse has ended"),
         Ok(status) => {
             tracing::error!(volume = volume.name, %status, "gcsfuse has failed");
-            let sentence = format!("gcsfuse exited with error: {status}\n");
+            let sentence = format!("gcsfuse exited with error: {}\n", in_words(status));
             if let Err(error) = append(&volume.error(), sentence.as_bytes()) {
                 tracing::error!(volume = volume.name, %error, "the driver cannot be told");
             }
@@ -310,6 +311,15 @@ fn note(volume: &Volume, status: io::Result<ExitStatus>) {
         Err(error) => {
             tracing::error!(volume = volume.name, %error, "the end of gcsfuse is not known");
         }
+    }
+}
+
+/// An end in the words of Go, by which the driver tells an end for want of memory from one that was asked for.
+fn in_words(status: ExitStatus) -> String {
+    match status.signal() {
+        Some(nix::libc::SIGKILL) => "signal: killed".into(),
+        Some(nix::libc::SIGTERM) => "signal: terminated".into(),
+        Some(_) | None => status.to_string(),
     }
 }
 
