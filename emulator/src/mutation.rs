@@ -83,7 +83,7 @@ impl Store {
         bucket: &BucketName,
         name: &ObjectName,
         generation: Option<u64>,
-        conditions: Preconditions,
+        conditions: &Preconditions,
         amendment: Amendment<'_>,
     ) -> Result<Entry, ApiError> {
         self.transact(bucket, |tx| {
@@ -102,7 +102,7 @@ impl Store {
         bucket: &BucketName,
         name: &ObjectName,
         generation: Option<u64>,
-        conditions: Preconditions,
+        conditions: &Preconditions,
     ) -> Result<(), ApiError> {
         self.transact(bucket, |tx| {
             let version = tx.find(name, generation)?;

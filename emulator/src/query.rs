@@ -1,5 +1,7 @@
 //! The query string of a request, decoded once.
 
+use percent_encoding::percent_decode_str;
+
 use crate::error::{ApiError, Kind};
 
 /// Parameters in the order they came; the first of a name counts, but where the API takes several.
@@ -10,6 +12,14 @@ impl Query {
     pub(crate) fn parse(raw: Option<&str>) -> Self {
         let pairs = form_urlencoded::parse(raw.unwrap_or_default().as_bytes());
         Self(pairs.into_owned().collect())
+    }
+
+    /// Refuses a query that is not UTF-8, whose names and values would be others than were meant.
+    pub(crate) fn check(raw: Option<&str>) -> Result<(), ApiError> {
+        match percent_decode_str(raw.unwrap_or_default()).decode_utf8() {
+            Ok(_) => Ok(()),
+            Err(_) => Err(ApiError::invalid("The query of the request is not UTF-8.")),
+        }
     }
 
     pub(crate) fn text(&self, name: &str) -> Option<&str> {
@@ -59,6 +69,18 @@ impl Query {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_utf8_is_a_query() {
+        for (raw, good) in [
+            ("name=%C3%A9", true),
+            ("name=%ff%fe", false),
+            ("%C3&%A9", false),
+        ] {
+            assert_eq!(Query::check(Some(raw)).is_ok(), good, "{raw}");
+        }
+        assert!(Query::check(None).is_ok());
+    }
 
     #[test]
     fn decodes_and_takes_the_first() {

@@ -221,6 +221,7 @@ async fn carry_out(
     parts: Parts,
     inbound: &mut Inbound,
 ) -> Outcome {
+    Query::check(parts.uri.query())?;
     match route.operation {
         Operation::StsToken => sts::answer(state, &parts, inbound).await,
         Operation::OauthToken => oauth::login::answer(state, &parts, inbound).await,

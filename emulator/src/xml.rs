@@ -21,7 +21,9 @@ pub(crate) async fn answer(call: &Call, inbound: &mut Inbound) -> Outcome {
         Operation::ObjectsMedia | Operation::ObjectsGet => read(call),
         Operation::BucketsGet => bucket(call),
         Operation::ObjectsInsert => put(call, inbound).await,
-        Operation::ObjectsDelete => delete::delete_if(call, Preconditions::headers(&call.headers)?),
+        Operation::ObjectsDelete => {
+            delete::delete_if(call, &Preconditions::headers(&call.headers)?)
+        }
         _ => Err(ApiError::new(
             Kind::MethodNotAllowed,
             "The specified method is not allowed.",
@@ -32,7 +34,7 @@ pub(crate) async fn answer(call: &Call, inbound: &mut Inbound) -> Outcome {
 
 /// A `HEAD` gets the same reply; the connection leaves its body out.
 fn read(call: &Call) -> Outcome {
-    let object = get::find(call, Preconditions::headers(&call.headers)?)?;
+    let object = get::find(call, &Preconditions::headers(&call.headers)?)?;
     let mut reply = download::reply(call, &object)?;
     for (parameter, header) in [
         ("response-content-type", header::CONTENT_TYPE),

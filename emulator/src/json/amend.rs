@@ -22,6 +22,6 @@ fn amend(call: &Call, amendment: Amendment<'_>) -> Outcome {
     let generation = call.query.number("generation")?;
     let conditions = Preconditions::target(&call.query, &call.headers)?;
     let store = &call.state.store;
-    let version = store.amend(&bucket, &name, generation, conditions, amendment)?;
+    let version = store.amend(&bucket, &name, generation, &conditions, amendment)?;
     call.entry_json(&version)
 }

@@ -60,7 +60,9 @@ pub(crate) fn list(call: &Call) -> Outcome {
 pub(crate) fn delete(call: &Call) -> Outcome {
     let (bucket, name) = call.folder(Permission::FolderDelete)?;
     let conditions = Preconditions::numbers(&call.query)?;
-    call.state.store.delete_folder(&bucket, &name, conditions)?;
+    call.state
+        .store
+        .delete_folder(&bucket, &name, &conditions)?;
     Ok(empty(StatusCode::NO_CONTENT))
 }
 
@@ -80,7 +82,7 @@ pub(crate) fn rename(call: &Call) -> Outcome {
     let rename = call
         .state
         .store
-        .rename_folder(&bucket, names, conditions, id)?;
+        .rename_folder(&bucket, names, &conditions, id)?;
     call.json(&resource::operation(&bucket, &rename, false))
 }
 

@@ -28,12 +28,12 @@ pub(crate) fn get(call: &Call) -> Outcome {
 }
 
 pub(crate) fn media(call: &Call) -> Outcome {
-    let object = find(call, Preconditions::target(&call.query, &call.headers)?)?;
+    let object = find(call, &Preconditions::target(&call.query, &call.headers)?)?;
     Ok(download::reply(call, &object)?)
 }
 
 /// The object version that a read asks for, if its conditions hold.
-pub(crate) fn find(call: &Call, conditions: Preconditions) -> Result<Arc<Object>, ApiError> {
+pub(crate) fn find(call: &Call, conditions: &Preconditions) -> Result<Arc<Object>, ApiError> {
     let (bucket, name) = call.object(Permission::Get)?;
     let generation = call.query.number("generation")?;
     let object = call.state.store.find(&bucket, &name, generation)?;

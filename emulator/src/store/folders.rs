@@ -95,7 +95,7 @@ impl Store {
         &self,
         bucket: &BucketName,
         name: &FolderName,
-        conditions: Preconditions,
+        conditions: &Preconditions,
     ) -> Result<(), ApiError> {
         self.transact(bucket, |tx| {
             conditions.check_write(version(&*tx.folder(name)?))?;
@@ -114,7 +114,7 @@ impl Store {
         &self,
         bucket: &BucketName,
         (source, target): (&FolderName, &FolderName),
-        conditions: Preconditions,
+        conditions: &Preconditions,
         id: String,
     ) -> Result<Arc<Rename>, ApiError> {
         if target.as_str().starts_with(source.as_str()) {

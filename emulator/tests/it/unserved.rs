@@ -43,6 +43,8 @@ async fn a_call_that_is_not_implemented_leaves_the_object_as_it_is() {
     bench.answer(ask("GET", "/x")).await.expect(404);
     let name = object_path("", "").replace('?', "%ff");
     bench.answer(ask("GET", name)).await.expect(400);
+    let upload = format!("/upload/storage/v1/b/{BUCKET}/o?uploadType=media&name=%ff%fe");
+    bench.answer(ask("POST", upload)).await.expect(400);
     bench.emulator.shutdown().await;
 }
 
