@@ -110,22 +110,16 @@ pub async fn run(
         }
     }
     stop.send_replace(Some(config.grace));
-    let all = async {
-        while !volumes.tasks.is_empty() {
-            volumes.one_ended().await;
+    let ended = tokio::select! {
+        ended = timeout(config.grace + MARGIN, volumes.all_ended()) => ended.is_ok(),
+        Some(()) = signals.recv() => {
+            tracing::warn!("told to end once more: giving up what cannot be saved at once");
+            stop.send_replace(Some(Duration::ZERO));
+            timeout(MARGIN, volumes.all_ended()).await.is_ok()
         }
     };
-    let hurried = async {
-        signals.recv().await;
-        tracing::warn!("told to end once more: giving up what is unsaved");
-    };
-    tokio::select! {
-        ended = timeout(config.grace + MARGIN, all) => {
-            if ended.is_err() {
-                tracing::error!("a volume does not end in time");
-            }
-        }
-        () = hurried => {}
+    if !ended {
+        volumes.give_up();
     }
     volumes.outcome
 }
@@ -162,6 +156,26 @@ impl Volumes {
         let task = self.tending.clone().volume(volume.clone());
         let id = self.tasks.spawn(task).id();
         self.known.push((id, volume));
+    }
+
+    /// Waits until no volume is tended any more. Cancel safe.
+    async fn all_ended(&mut self) {
+        while !self.tasks.is_empty() {
+            self.one_ended().await;
+        }
+    }
+
+    /// Notes the volumes that do not end in time. They are being served: nothing else goes on after being told to end.
+    fn give_up(&mut self) {
+        for (_, volume) in &self.known {
+            let sentence = format!(
+                "volume {} did not end in time; what is unsaved there is lost",
+                volume.name
+            );
+            tracing::error!("{sentence}");
+            self.outcome.served += 1;
+            self.outcome.unsaved.push(sentence);
+        }
     }
 
     /// Waits for the end of a volume, and notes how it came. Cancel safe.

@@ -160,11 +160,28 @@ impl Tending {
         if limit.is_none() {
             tracing::info!(volume = name, "unmounted");
         }
-        let unsaved = session.drain(limit.unwrap_or(self.config.grace)).await;
+        let limit = limit.unwrap_or(self.config.grace);
+        let unsaved = tokio::select! {
+            unsaved = session.drain(limit) => unsaved,
+            () = self.hurried(), if !limit.is_zero() => session.drain(Duration::ZERO).await,
+        };
         for sentence in &unsaved {
             tracing::error!(volume = name, "{sentence}");
         }
         End::Served(unsaved)
+    }
+
+    /// Waits until no more time is left to save in.
+    async fn hurried(&mut self) {
+        if self
+            .stop
+            .wait_for(|left| *left == Some(Duration::ZERO))
+            .await
+            .is_err()
+        {
+            // Nobody is left to say so.
+            std::future::pending::<()>().await;
+        }
     }
 }
 

@@ -37,6 +37,8 @@ enum Fate {
     Unsaved(Duration),
     /// It is served, unmounted at once, and something is left.
     UnmountedUnsaved,
+    /// It is served, and saving never ends whatever the limit.
+    Deaf,
 }
 
 #[derive(Debug, Default)]
@@ -91,6 +93,7 @@ impl Mounter for Played {
             Fate::ServedAfter(_) => None,
             Fate::Unsaved(time) => Some(time),
             Fate::UnmountedUnsaved => Some(Duration::ZERO),
+            Fate::Deaf => Some(Duration::MAX),
         };
         let unmounted = matches!(self.fates[order.bucket.as_str()], Fate::UnmountedUnsaved);
         Ok(Box::new(Ready {
@@ -142,6 +145,9 @@ impl Session for Served {
         let Some(saving) = self.saving else {
             return Vec::new();
         };
+        if saving == Duration::MAX {
+            std::future::pending::<()>().await;
+        }
         tokio::time::sleep(saving.min(limit)).await;
         vec!["a file could not be saved".into()]
     }
@@ -325,7 +331,22 @@ async fn what_cannot_be_saved_is_told_and_a_second_signal_hurries() {
     until("it is served", || scene.served() == 1).await;
     scene.signals.send(()).await.unwrap();
     // The limit of the test is far below that of the volume.
-    scene.end().await;
+    assert_eq!(scene.end().await.unsaved, ["a file could not be saved"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_volume_that_never_ends_is_named() {
+    let scene = Scene::new(&[("stuck", Fate::Deaf)], LIMIT);
+    scene.offer("stuck", &[]);
+    while scene.served() == 0 {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        std::thread::yield_now();
+    }
+    scene.signals.send(()).await.unwrap();
+    scene.signals.send(()).await.unwrap();
+    let outcome = scene.running.await.unwrap();
+    assert_eq!(outcome.unsaved.len(), 1, "{outcome:?}");
+    assert!(outcome.unsaved[0].contains("volume stuck"), "{outcome:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
