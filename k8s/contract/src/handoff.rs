@@ -18,7 +18,7 @@ use nix::errno::Errno;
 use nix::sys::socket::{ControlMessage, MsgFlags, SockaddrStorage, sendmsg};
 use serde::{Deserialize, Deserializer, Serialize};
 
-pub use incoming::receive;
+pub use incoming::{Receiving, late, receive};
 
 use crate::{Error, Kind};
 

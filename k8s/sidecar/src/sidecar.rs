@@ -1,6 +1,7 @@
 //! All volumes of a pod.
 
 use std::collections::HashSet;
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,7 +9,7 @@ use gcsmount_k8s_contract::layout::{Base, Volume};
 use gcsmount_k8s_contract::options::Policy;
 use gcsmount_k8s_contract::status::Code;
 use tokio::sync::{mpsc, watch};
-use tokio::task::{Id, JoinSet};
+use tokio::task::{Id, JoinError, JoinHandle, JoinSet, spawn_blocking};
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
 use crate::ending::{self, Event};
@@ -79,6 +80,7 @@ pub async fn run(
         },
         tasks: JoinSet::new(),
         known: Vec::new(),
+        looking: None,
         outcome: Outcome::default(),
     };
     let mut look = interval(config.look);
@@ -87,12 +89,12 @@ pub async fn run(
     loop {
         let event = tokio::select! {
             _ = look.tick() => {
-                volumes.take_up().await;
+                volumes.look();
                 ending::take_exit_file(&config.base.exit_file()).then_some(Event::ExitFile)
             }
-            () = volumes.one_ended(), if !volumes.tasks.is_empty() => {
+            ended = volumes.changed() => {
                 // Not before one was served: a pod whose volumes are all refused waits for better orders.
-                let over = volumes.tasks.is_empty() && volumes.outcome.served > 0;
+                let over = ended && volumes.tasks.is_empty() && volumes.outcome.served > 0;
                 over.then_some(Event::AllUnmounted)
             }
             Some(()) = signals.recv() => {
@@ -129,26 +131,55 @@ struct Volumes {
     tending: Tending,
     tasks: JoinSet<End>,
     known: Vec<(Id, Volume)>,
+    /// What is being found out beside everything else: volumes whose socket is there.
+    looking: Option<JoinHandle<io::Result<Vec<Volume>>>>,
     outcome: Outcome,
 }
 
 impl Volumes {
-    /// Begins to tend each volume whose socket is there and that is not tended yet.
-    async fn take_up(&mut self) {
+    /// Begins to look for volumes whose socket is there and that are not tended yet.
+    fn look(&mut self) {
+        if self.looking.is_some() {
+            return;
+        }
         let base = self.tending.config.base.clone();
         let busy: HashSet<String> = self.known.iter().map(|(_, v)| v.name.clone()).collect();
         let room = MOST_VOLUMES.saturating_sub(busy.len());
         // The directory is a local one, but a runtime thread is not to wait for any.
-        let found = tokio::task::spawn_blocking(move || {
+        self.looking = Some(spawn_blocking(move || {
             let volumes = base.volumes()?.into_iter();
             let waiting = volumes.filter(|v| !busy.contains(&v.name) && v.socket().exists());
-            std::io::Result::Ok(waiting.take(room).collect::<Vec<_>>())
-        });
-        match found.await {
-            Ok(Ok(found)) => found.into_iter().for_each(|volume| self.start(volume)),
-            Ok(Err(error)) if error.kind() == std::io::ErrorKind::NotFound => {}
-            Ok(Err(error)) => tracing::warn!(%error, "looking for volumes"),
-            Err(_) => {}
+            Ok(waiting.take(room).collect())
+        }));
+    }
+
+    /// Waits until it was found out what to tend, and begins to; or until a volume has ended. Whether it was that. Cancel
+    /// safe.
+    async fn changed(&mut self) -> bool {
+        let looked = async {
+            match &mut self.looking {
+                Some(looking) => looking.await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            found = looked => {
+                self.looking = None;
+                self.found(found.unwrap_or_else(|broken| Err(io::Error::other(broken))));
+                false
+            }
+            Some(ended) = self.tasks.join_next_with_id() => {
+                self.note(ended);
+                true
+            }
+        }
+    }
+
+    fn found(&mut self, found: io::Result<Vec<Volume>>) {
+        match found {
+            Ok(found) => found.into_iter().for_each(|volume| self.start(volume)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => tracing::warn!(%error, "looking for volumes"),
         }
     }
 
@@ -160,8 +191,8 @@ impl Volumes {
 
     /// Waits until no volume is tended any more. Cancel safe.
     async fn all_ended(&mut self) {
-        while !self.tasks.is_empty() {
-            self.one_ended().await;
+        while let Some(ended) = self.tasks.join_next_with_id().await {
+            self.note(ended);
         }
     }
 
@@ -178,14 +209,9 @@ impl Volumes {
         }
     }
 
-    /// Waits for the end of a volume, and notes how it came. Cancel safe.
-    async fn one_ended(&mut self) {
-        let Some(ended) = self.tasks.join_next_with_id().await else {
-            return;
-        };
-        let id = ended
-            .as_ref()
-            .map_or_else(tokio::task::JoinError::id, |(id, _)| *id);
+    /// Notes how a volume came to its end.
+    fn note(&mut self, ended: Result<(Id, End), JoinError>) {
+        let id = ended.as_ref().map_or_else(JoinError::id, |(id, _)| *id);
         let index = self.known.iter().position(|(known, _)| *known == id);
         let volume = index.map(|index| self.known.swap_remove(index).1);
         match (ended, volume) {

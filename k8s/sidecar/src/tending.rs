@@ -10,7 +10,8 @@ use gcsmount_k8s_contract::defaulting::Defaulting;
 use gcsmount_k8s_contract::layout::Volume;
 use gcsmount_k8s_contract::options::{Mistake, Options};
 use gcsmount_k8s_contract::status::Code;
-use tokio::sync::watch;
+use tokio::runtime::Handle;
+use tokio::sync::{oneshot, watch};
 use tokio::task::spawn_blocking;
 
 use crate::intake;
@@ -43,7 +44,11 @@ impl Tending {
     pub(crate) async fn volume(mut self, volume: Volume) -> End {
         let name = volume.name.clone();
         let report = Report::of(&volume);
-        let (message, fuse) = match self.receive(&volume).await {
+        let received = tokio::select! {
+            received = intake::receive(&volume) => received,
+            () = told_to_end(&mut self.stop) => return End::Never,
+        };
+        let (message, fuse) = match received {
             Ok(received) => received,
             Err(sentence) => {
                 tracing::error!(volume = name, "{sentence}");
@@ -73,7 +78,13 @@ impl Tending {
         };
         // Before it is served: from then on whoever serves may have something to report itself.
         report.clear();
-        match serve(prepared, fuse).await {
+        let served = tokio::select! {
+            // One that has begun to be served has to be drained.
+            biased;
+            served = serve(prepared, fuse) => served,
+            () = told_to_end(&mut self.stop) => return End::Never,
+        };
+        match served {
             Ok(session) => {
                 tracing::info!(volume = name, bucket = order.bucket, "served");
                 let session = Arc::from(session);
@@ -90,16 +101,6 @@ impl Tending {
                 End::Never
             }
         }
-    }
-
-    async fn receive(
-        &self,
-        volume: &Volume,
-    ) -> Result<(gcsmount_k8s_contract::handoff::MountMessage, OwnedFd), String> {
-        let volume = volume.clone();
-        spawn_blocking(move || intake::receive(&volume))
-            .await
-            .unwrap_or_else(|_| Err("taking the descriptor broke off".into()))
     }
 
     /// What the driver says of the machine. Without it there are defaults that suit any.
@@ -185,8 +186,29 @@ impl Tending {
     }
 }
 
+/// Waits until the sidecar is told to end, or nobody is left to tell it.
+async fn told_to_end(stop: &mut watch::Receiver<Option<Duration>>) {
+    // An error is the end as well.
+    let _ = stop.wait_for(Option::is_some).await;
+}
+
+/// Serves from a thread of its own: the kernel's first request may never come, and as many such volumes as there may be
+/// would use up the runtime's threads, or hold up its end.
 async fn serve(prepared: Box<dyn Prepared>, fuse: OwnedFd) -> Result<Box<dyn Session>, Fault> {
-    spawn_blocking(move || prepared.serve(fuse))
+    let (done, served) = oneshot::channel();
+    let runtime = Handle::current();
+    let begun = std::thread::Builder::new()
+        .name("volume".into())
+        .spawn(move || {
+            let _inside = runtime.enter();
+            // Nobody waits for it any more where the sidecar ends.
+            let _ = done.send(prepared.serve(fuse));
+        });
+    if let Err(error) = begun {
+        let sentence = format!("there is no thread to serve the volume from: {error}");
+        return Err(lasting(Code::Internal, sentence));
+    }
+    served
         .await
         .unwrap_or_else(|_| Err(lasting(Code::Internal, "serving broke off".into())))
 }

@@ -28,26 +28,65 @@ pub fn receive(
     socket: BorrowedFd<'_>,
     deadline: Instant,
 ) -> Result<(MountMessage, OwnedFd), Error> {
-    let mut incoming = Incoming::default();
-    let mut descriptors = Vec::new();
+    let mut receiving = Receiving::default();
     loop {
-        wait(socket, deadline, incoming.bytes.len())?;
-        let mut piece = [0; PIECE];
-        match receive_piece(socket, &mut piece, &mut descriptors)? {
-            None => continue,
-            Some(0) => return Err(hung_up(incoming.bytes.len())),
-            Some(length) => incoming.push(&piece[..length])?,
-        }
-        if descriptors.len() > 1 {
-            return Err(wrong_number(descriptors.len()));
-        }
-        if let Some(json) = incoming.json()? {
-            let message = MountMessage::decode(json)?;
-            let descriptor = descriptors.pop().ok_or_else(|| wrong_number(0))?;
-            block(&descriptor)?;
-            return Ok((message, descriptor));
+        wait(socket, deadline, receiving.got())?;
+        if let Some(whole) = receiving.take(socket)? {
+            return Ok(whole);
         }
     }
+}
+
+/// A message on its way in, for receivers that wait by themselves.
+#[derive(Default)]
+pub struct Receiving {
+    incoming: Incoming,
+    descriptors: Vec<OwnedFd>,
+}
+
+impl Receiving {
+    /// How many bytes of the message there are by now.
+    #[must_use]
+    pub fn got(&self) -> usize {
+        self.incoming.bytes.len()
+    }
+
+    /// Takes all that has arrived, and never waits. `None`: there has to come more. Of no use once it failed or
+    /// returned a message.
+    ///
+    /// # Errors
+    /// As [`receive`], without being late.
+    pub fn take(
+        &mut self,
+        socket: BorrowedFd<'_>,
+    ) -> Result<Option<(MountMessage, OwnedFd)>, Error> {
+        let mut piece = [0; PIECE];
+        while let Some(length) = receive_piece(socket, &mut piece, &mut self.descriptors)? {
+            if length == 0 {
+                return Err(hung_up(self.got()));
+            }
+            self.incoming.push(&piece[..length])?;
+            if self.descriptors.len() > 1 {
+                return Err(wrong_number(self.descriptors.len()));
+            }
+            if let Some(json) = self.incoming.json()? {
+                let message = MountMessage::decode(json)?;
+                let descriptor = self.descriptors.pop().ok_or_else(|| wrong_number(0))?;
+                block(&descriptor)?;
+                return Ok(Some((message, descriptor)));
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// The error of a message that was not there in time, of which `got` bytes came.
+#[must_use]
+pub fn late(got: usize) -> Error {
+    Error::new(
+        Kind::Late,
+        format!("the node driver sent {got} bytes of the mount message and no more in time"),
+    )
 }
 
 fn hung_up(got: usize) -> Error {
@@ -78,12 +117,7 @@ fn wait(socket: BorrowedFd<'_>, deadline: Instant, got: usize) -> Result<(), Err
             Err(Errno::EINTR) => {}
             Err(errno) => return Err(Error::io("wait for the mount message", errno)),
             Ok(0) if left.is_zero() => {
-                return Err(Error::new(
-                    Kind::Late,
-                    format!(
-                        "the node driver sent {got} bytes of the mount message and no more in time"
-                    ),
-                ));
+                return Err(late(got));
             }
             Ok(0) => {}
             Ok(_) => return Ok(()),
@@ -105,7 +139,8 @@ fn receive_piece(
         Some(&mut space),
         MsgFlags::MSG_CMSG_CLOEXEC | MsgFlags::MSG_DONTWAIT,
     ) {
-        Err(Errno::EINTR | Errno::EAGAIN) => return Ok(None),
+        // A receive that does not wait is not interrupted.
+        Err(Errno::EAGAIN) => return Ok(None),
         other => other.map_err(|errno| Error::io("receive the mount message", errno))?,
     };
     let controls = received.cmsgs().map_err(|_| {

@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on panics")]
 
+mod silent;
 mod telling;
 
 use std::collections::HashMap;
@@ -39,11 +40,15 @@ enum Fate {
     UnmountedUnsaved,
     /// It is served, and saving never ends whatever the limit.
     Deaf,
+    /// Serving waits for ever for the kernel's first request.
+    NoKernel,
 }
 
 #[derive(Debug, Default)]
 struct Played {
     fates: HashMap<&'static str, Fate>,
+    /// Kept open so that whoever waits there goes on waiting.
+    silent: Mutex<Vec<std::sync::mpsc::Sender<()>>>,
     attempts: Mutex<HashMap<String, usize>>,
     served: Arc<AtomicUsize>,
     /// How often a session was asked for metrics or wishes.
@@ -90,13 +95,20 @@ impl Mounter for Played {
             Fate::Refused => return Err(fault(true)),
             Fate::ServedAfter(failures) if attempts <= failures => return Err(fault(false)),
             Fate::PanicsAfter(_) => return Err(fault(false)),
-            Fate::ServedAfter(_) => None,
+            Fate::ServedAfter(_) | Fate::NoKernel => None,
             Fate::Unsaved(time) => Some(time),
             Fate::UnmountedUnsaved => Some(Duration::ZERO),
             Fate::Deaf => Some(Duration::MAX),
         };
         let unmounted = matches!(self.fates[order.bucket.as_str()], Fate::UnmountedUnsaved);
+        let silent = matches!(self.fates[order.bucket.as_str()], Fate::NoKernel);
+        let deaf = silent.then(|| {
+            let (silent, deaf) = std::sync::mpsc::channel();
+            self.silent.lock().unwrap().push(silent);
+            deaf
+        });
         Ok(Box::new(Ready {
+            deaf,
             saving,
             unmounted,
             served: Arc::clone(&self.served),
@@ -106,6 +118,8 @@ impl Mounter for Played {
 }
 
 struct Ready {
+    /// Nobody sends there, as no kernel sends INIT.
+    deaf: Option<std::sync::mpsc::Receiver<()>>,
     saving: Option<Duration>,
     unmounted: bool,
     served: Arc<AtomicUsize>,
@@ -114,8 +128,11 @@ struct Ready {
 
 impl Prepared for Ready {
     fn serve(self: Box<Self>, fuse: OwnedFd) -> Result<Box<dyn Session>, Fault> {
-        self.served.fetch_add(1, Ordering::SeqCst);
+        if let Some(never) = self.deaf {
+            let _ = never.recv();
+        }
         Ok(Box::new(Served {
+            served: self.served,
             saving: self.saving,
             unmounted: self.unmounted,
             never: watch::channel(()).0,
@@ -126,6 +143,7 @@ impl Prepared for Ready {
 }
 
 struct Served {
+    served: Arc<AtomicUsize>,
     saving: Option<Duration>,
     unmounted: bool,
     never: watch::Sender<()>,
@@ -136,6 +154,7 @@ struct Served {
 #[async_trait]
 impl Session for Served {
     async fn ended(&self) {
+        self.served.fetch_add(1, Ordering::SeqCst);
         if !self.unmounted {
             let _ = self.never.subscribe().changed().await;
         }
