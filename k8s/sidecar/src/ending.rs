@@ -7,6 +7,8 @@
 use std::io;
 use std::path::Path;
 
+use crate::once::Once;
+
 /// What tells a sidecar to end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Event {
@@ -26,14 +28,23 @@ pub(crate) fn ends(native: bool, event: Event) -> bool {
     }
 }
 
-/// Takes the exit file away, if it is there. Whether it was.
-pub(crate) fn take_exit_file(path: &Path) -> bool {
+/// Takes the exit file away, if it is there. Whether it was; one that cannot be taken away is told of once.
+pub(crate) fn take_exit_file(path: &Path, said: &mut Once) -> bool {
     match std::fs::remove_file(path) {
-        Ok(()) => true,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => false,
+        Ok(()) => {
+            said.over();
+            true
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            said.over();
+            false
+        }
         Err(error) => {
-            tracing::warn!(path = %path.display(), %error, "the exit file cannot be removed");
-            std::fs::symlink_metadata(path).is_ok()
+            let new = said.is_new(&error.to_string());
+            if new {
+                tracing::warn!(path = %path.display(), %error, "the exit file cannot be removed");
+            }
+            new && std::fs::symlink_metadata(path).is_ok()
         }
     }
 }
@@ -61,9 +72,13 @@ mod tests {
     fn the_exit_file_is_seen_once() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("exit");
-        assert!(!take_exit_file(&path));
+        let mut said = Once::default();
+        assert!(!take_exit_file(&path, &mut said));
         std::fs::write(&path, "").unwrap();
-        assert!(take_exit_file(&path));
-        assert!(!take_exit_file(&path));
+        assert!(take_exit_file(&path, &mut said));
+        assert!(!take_exit_file(&path, &mut said));
+        std::fs::create_dir(&path).unwrap();
+        assert!(take_exit_file(&path, &mut said), "it is there");
+        assert!(!take_exit_file(&path, &mut said), "and was seen");
     }
 }

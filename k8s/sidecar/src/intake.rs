@@ -3,11 +3,13 @@
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::time::Duration;
 
 use gcsmount_k8s_contract::handoff::{self, MountMessage, Receiving};
 use gcsmount_k8s_contract::layout::Volume;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::stat::{SFlag, fstat, makedev};
 use tokio::net::UnixStream;
 use tokio::task::spawn_blocking;
 use tokio::time::{sleep, timeout};
@@ -18,6 +20,9 @@ use crate::directory::Opened;
 const PATIENCE: Duration = Duration::from_secs(10);
 /// The pause before dialing again a driver that has no room for one more to wait.
 const PAUSE: Duration = Duration::from_millis(50);
+
+/// The number of the FUSE device, as Linux lists it (`admin-guide/devices.txt`): 10:229.
+const USUAL: u64 = makedev(10, 229);
 
 /// Dials the volume's socket, takes message and descriptor, and removes the socket, which has served.
 pub(crate) async fn receive(volume: &Volume) -> Result<(MountMessage, OwnedFd), String> {
@@ -39,9 +44,38 @@ pub(crate) async fn receive(volume: &Volume) -> Result<(MountMessage, OwnedFd), 
     Ok(received)
 }
 
+/// Whether what the driver gave is a FUSE device: of number `device`, or of the usual one.
+pub(crate) fn check_device(fuse: &OwnedFd, device: u64) -> Result<(), String> {
+    let found =
+        fstat(fuse).map_err(|error| format!("the driver's descriptor is of no use: {error}"))?;
+    let character = SFlag::from_bits_truncate(found.st_mode) & SFlag::S_IFMT == SFlag::S_IFCHR;
+    if character && [device, USUAL].contains(&found.st_rdev) {
+        return Ok(());
+    }
+    Err("the driver handed over a descriptor that is not of /dev/fuse; only a node driver that mounts with FUSE is to listen at the volume's socket".into())
+}
+
+/// The number of the FUSE device here, whether or not there is one.
+pub(crate) fn fuse_device() -> u64 {
+    let found = std::fs::metadata("/dev/fuse");
+    found
+        .ok()
+        .filter(|found| found.file_type().is_char_device())
+        .map_or(USUAL, |found| found.rdev())
+}
+
 async fn dial(volume: &Volume) -> io::Result<UnixStream> {
     let opened = volume.clone();
-    let directory = spawn_blocking(move || Opened::of(&opened)).await??;
+    let directory = spawn_blocking(move || {
+        if !std::fs::symlink_metadata(opened.socket())?
+            .file_type()
+            .is_socket()
+        {
+            return Err(io::Error::other("it is not a socket"));
+        }
+        Opened::of(&opened)
+    });
+    let directory = directory.await??;
     let path = directory.reach(&volume.socket())?;
     loop {
         match UnixStream::connect(&path).await {

@@ -17,9 +17,11 @@ mod ending;
 mod intake;
 mod metrics;
 mod mounter;
+mod once;
 mod report;
 mod retry;
 mod sidecar;
+mod spent;
 mod tending;
 mod tuning;
 

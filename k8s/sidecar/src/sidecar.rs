@@ -10,13 +10,16 @@ use gcsmount_k8s_contract::options::Policy;
 use gcsmount_k8s_contract::status::Code;
 use tokio::sync::{mpsc, watch};
 use tokio::task::{Id, JoinError, JoinHandle, JoinSet, spawn_blocking};
-use tokio::time::{MissedTickBehavior, interval, timeout};
+use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 
 use crate::ending::{self, Event};
-use crate::mounter::{Fault, Mounter};
+use crate::intake;
+use crate::mounter::Mounter;
+use crate::once::Once;
 use crate::report::Report;
 use crate::retry::Backoff;
-use crate::tending::{End, Tending};
+use crate::spent::{Identity, Spent};
+use crate::tending::{End, Tending, lasting};
 
 /// The most volumes that are tended at a time; kubelet allows far fewer a pod.
 const MOST_VOLUMES: usize = 512;
@@ -36,8 +39,10 @@ pub struct Config {
     pub backoff: Backoff,
     /// How long to go on saving at the end.
     pub grace: Duration,
-    /// How often to look for sockets and for the exit file.
+    /// How often to look for sockets, for the exit file, and whether a volume that waits is unmounted.
     pub look: Duration,
+    /// The number (`st_rdev`) of the device that the driver's descriptors are of. 10:229 is taken besides.
+    pub device: u64,
 }
 
 impl Config {
@@ -51,6 +56,7 @@ impl Config {
             backoff: Backoff::default(),
             grace: Duration::from_secs(30),
             look: Duration::from_millis(100),
+            device: intake::fuse_device(),
         }
     }
 }
@@ -81,16 +87,19 @@ pub async fn run(
         tasks: JoinSet::new(),
         known: Vec::new(),
         looking: None,
+        spent: Spent::default(),
+        said: Once::default(),
         outcome: Outcome::default(),
     };
     let mut look = interval(config.look);
     look.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut signalled = 0;
+    let mut exit_said = Once::default();
     loop {
         let event = tokio::select! {
             _ = look.tick() => {
                 volumes.look();
-                ending::take_exit_file(&config.base.exit_file()).then_some(Event::ExitFile)
+                ending::take_exit_file(&config.base.exit_file(), &mut exit_said).then_some(Event::ExitFile)
             }
             ended = volumes.changed() => {
                 // Not before one was served: a pod whose volumes are all refused waits for better orders.
@@ -126,30 +135,33 @@ pub async fn run(
     volumes.outcome
 }
 
+/// A volume whose socket is there.
+type Found = (Volume, Identity);
+
 /// The volumes that are tended.
 struct Volumes {
     tending: Tending,
     tasks: JoinSet<End>,
-    known: Vec<(Id, Volume)>,
+    known: Vec<(Id, Volume, Identity)>,
     /// What is being found out beside everything else: volumes whose socket is there.
-    looking: Option<JoinHandle<io::Result<Vec<Volume>>>>,
+    looking: Option<JoinHandle<io::Result<Vec<Found>>>>,
+    spent: Spent,
+    /// What was wrong with the directory of the volumes.
+    said: Once,
     outcome: Outcome,
 }
 
 impl Volumes {
-    /// Begins to look for volumes whose socket is there and that are not tended yet.
+    /// Begins to look for volumes whose socket is there.
     fn look(&mut self) {
         if self.looking.is_some() {
             return;
         }
         let base = self.tending.config.base.clone();
-        let busy: HashSet<String> = self.known.iter().map(|(_, v)| v.name.clone()).collect();
-        let room = MOST_VOLUMES.saturating_sub(busy.len());
         // The directory is a local one, but a runtime thread is not to wait for any.
         self.looking = Some(spawn_blocking(move || {
             let volumes = base.volumes()?.into_iter();
-            let waiting = volumes.filter(|v| !busy.contains(&v.name) && v.socket().exists());
-            Ok(waiting.take(room).collect())
+            Ok(volumes.filter_map(with_socket).collect())
         }));
     }
 
@@ -175,18 +187,40 @@ impl Volumes {
         }
     }
 
-    fn found(&mut self, found: io::Result<Vec<Volume>>) {
-        match found {
-            Ok(found) => found.into_iter().for_each(|volume| self.start(volume)),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => tracing::warn!(%error, "looking for volumes"),
+    fn found(&mut self, found: io::Result<Vec<Found>>) {
+        let found = match found {
+            Ok(found) => found,
+            Err(error) => {
+                if self.said.is_new(&error.to_string()) {
+                    let path = self.tending.config.base.0.display();
+                    tracing::warn!(%path, %error, "looking for volumes");
+                }
+                return;
+            }
+        };
+        self.said.over();
+        let names: HashSet<&str> = found
+            .iter()
+            .map(|(volume, _)| volume.name.as_str())
+            .collect();
+        self.spent.keep(|name| names.contains(name));
+        let now = Instant::now();
+        for (volume, identity) in found {
+            let busy = self
+                .known
+                .iter()
+                .any(|(_, known, _)| known.name == volume.name);
+            let room = self.known.len() < MOST_VOLUMES;
+            if !busy && room && self.spent.may_dial(&volume.name, identity, now) {
+                self.start(volume, identity);
+            }
         }
     }
 
-    fn start(&mut self, volume: Volume) {
+    fn start(&mut self, volume: Volume, identity: Identity) {
         let task = self.tending.clone().volume(volume.clone());
         let id = self.tasks.spawn(task).id();
-        self.known.push((id, volume));
+        self.known.push((id, volume, identity));
     }
 
     /// Waits until no volume is tended any more. Cancel safe.
@@ -198,7 +232,7 @@ impl Volumes {
 
     /// Notes the volumes that do not end in time. They are being served: nothing else goes on after being told to end.
     fn give_up(&mut self) {
-        for (_, volume) in &self.known {
+        for (_, volume, _) in &self.known {
             let sentence = format!(
                 "volume {} did not end in time; what is unsaved there is lost",
                 volume.name
@@ -212,24 +246,39 @@ impl Volumes {
     /// Notes how a volume came to its end.
     fn note(&mut self, ended: Result<(Id, End), JoinError>) {
         let id = ended.as_ref().map_or_else(JoinError::id, |(id, _)| *id);
-        let index = self.known.iter().position(|(known, _)| *known == id);
-        let volume = index.map(|index| self.known.swap_remove(index).1);
-        match (ended, volume) {
-            (Ok((_, End::Served(unsaved))), _) => {
+        let Some(index) = self.known.iter().position(|(known, ..)| *known == id) else {
+            return;
+        };
+        let (_, volume, identity) = self.known.swap_remove(index);
+        let backoff = self.tending.config.backoff;
+        let first = self
+            .spent
+            .dialed(&volume.name, identity, Instant::now(), |before| {
+                backoff.pause(before, rand::random())
+            });
+        let sentence = match ended {
+            Ok((_, End::Served(unsaved))) => {
                 self.outcome.served += 1;
                 self.outcome.unsaved.extend(unsaved);
+                return;
             }
-            (Err(error), Some(volume)) => {
+            Ok((_, End::Never)) => return,
+            Ok((_, End::NotTaken(_))) if !first => return,
+            Ok((_, End::NotTaken(sentence))) => sentence,
+            Err(error) => {
                 // Its descriptor went with it, so nobody waits at its mount point; the others do not notice.
                 tracing::error!(volume = volume.name, %error, "a volume broke off");
-                Report::of(&volume).fault(&Fault {
-                    code: Code::Internal,
-                    sentence: "the volume broke off by a fault of gcsmount; its log has more"
-                        .into(),
-                    lasting: true,
-                });
+                "the volume broke off by a fault of gcsmount; its log has more".into()
             }
-            (Ok((_, End::Never)), _) | (Err(_), None) => {}
-        }
+        };
+        let fault = lasting(Code::Internal, sentence);
+        tracing::error!(volume = volume.name, "{fault}");
+        Report::of(&volume).fault(&fault);
     }
+}
+
+/// The volume, if there is anything at the place of its socket.
+fn with_socket(volume: Volume) -> Option<Found> {
+    let found = std::fs::symlink_metadata(volume.socket()).ok()?;
+    Some((volume, Identity::of(&found)))
 }

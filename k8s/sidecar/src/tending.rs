@@ -28,6 +28,8 @@ pub(crate) enum End {
     Served(Vec<String>),
     /// It never came about: the driver has to order it anew, or the sidecar was told to end before.
     Never,
+    /// Its socket gave no volume, and why.
+    NotTaken(String),
 }
 
 /// What all tasks share.
@@ -50,12 +52,14 @@ impl Tending {
         };
         let (message, fuse) = match received {
             Ok(received) => received,
-            Err(sentence) => {
-                tracing::error!(volume = name, "{sentence}");
-                report.fault(&lasting(Code::Internal, sentence));
-                return End::Never;
-            }
+            Err(sentence) => return End::NotTaken(sentence),
         };
+        if let Err(sentence) = intake::check_device(&fuse, self.config.device) {
+            let fault = lasting(Code::Internal, sentence);
+            tracing::error!(volume = name, "{fault}");
+            report.fault(&fault);
+            return End::Never;
+        }
         // Of whoever served the volume before.
         tuning::clear(&volume);
         let defaulting = self.defaulting().await;
@@ -142,11 +146,11 @@ impl Tending {
             tracing::warn!(volume = name, again_in = ?pause, "{fault}");
             tokio::select! {
                 () = tokio::time::sleep(pause) => {}
-                _ = self.stop.wait_for(Option::is_some) => return None,
-            }
-            if intake::is_gone(fuse) {
-                tracing::info!(volume = name, "unmounted before it could be served");
-                return None;
+                () = gone(fuse, self.config.look) => {
+                    tracing::info!(volume = name, "unmounted before it could be served");
+                    return None;
+                }
+                () = told_to_end(&mut self.stop) => return None,
             }
             failures = failures.saturating_add(1);
         }
@@ -190,6 +194,13 @@ impl Tending {
 async fn told_to_end(stop: &mut watch::Receiver<Option<Duration>>) {
     // An error is the end as well.
     let _ = stop.wait_for(Option::is_some).await;
+}
+
+/// Waits until the mount is gone.
+async fn gone(fuse: &OwnedFd, look: Duration) {
+    while !intake::is_gone(fuse) {
+        tokio::time::sleep(look).await;
+    }
 }
 
 /// Serves from a thread of its own: the kernel's first request may never come, and as many such volumes as there may be
@@ -249,7 +260,7 @@ async fn metrics_socket(order: &Order, session: &Arc<dyn Session>) -> Option<Met
     }
 }
 
-fn lasting(code: Code, sentence: String) -> Fault {
+pub(crate) fn lasting(code: Code, sentence: String) -> Fault {
     Fault {
         code,
         sentence,

@@ -2,12 +2,14 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on panics")]
 
+mod odd;
 mod silent;
 mod telling;
 
 use std::collections::HashMap;
 use std::fs::{self, File};
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixListener;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -197,6 +199,16 @@ impl Scene {
     }
 
     fn of_kind(fates: &[(&'static str, Fate)], grace: Duration, native: bool) -> Self {
+        Self::pausing(fates, grace, native, Duration::from_millis(10))
+    }
+
+    /// One that tries again after pauses that begin with `first`.
+    fn pausing(
+        fates: &[(&'static str, Fate)],
+        grace: Duration,
+        native: bool,
+        first: Duration,
+    ) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let base = Base(dir.path().join(".volumes"));
         fs::create_dir(&base.0).unwrap();
@@ -207,11 +219,12 @@ impl Scene {
         let (signals, heard) = mpsc::channel(2);
         let config = Config {
             backoff: Backoff {
-                first: Duration::from_millis(10),
-                longest: Duration::from_millis(40),
+                first,
+                longest: first * 4,
             },
             look: Duration::from_millis(10),
             grace,
+            device: fs::metadata("/dev/null").unwrap().rdev(),
             ..Config::new(base.clone(), native)
         };
         let running = tokio::spawn(run(config, Arc::clone(&mounter) as _, heard));
@@ -226,6 +239,10 @@ impl Scene {
 
     /// Offers a volume of the bucket's name. What stands for the descriptor is no FUSE device, which nobody here asks for.
     fn offer(&self, bucket: &str, options: &[&str]) -> Volume {
+        self.offer_with(bucket, options, "/dev/null")
+    }
+
+    fn offer_with(&self, bucket: &str, options: &[&str], device: &'static str) -> Volume {
         let volume = self.base.volume(bucket);
         fs::create_dir_all(&volume.dir).unwrap();
         let listener = UnixListener::bind(volume.socket()).unwrap();
@@ -236,7 +253,7 @@ impl Scene {
         };
         std::thread::spawn(move || {
             let (stream, _) = listener.accept().unwrap();
-            let fuse = File::open("/dev/null").unwrap();
+            let fuse = File::open(device).unwrap();
             send(stream.as_fd(), &message, fuse.as_fd(), Form::Stock).unwrap();
         });
         volume
