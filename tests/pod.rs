@@ -714,3 +714,37 @@ async fn the_pods_group_may_write() {
         sidecar.log()
     );
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn told_twice_it_names_what_is_lost() {
+    if !can_mount() {
+        return;
+    }
+    let (world, node, mut sidecar) = scene(true).await;
+    let volume = node.publish("data", A, &[]);
+    use_it(&volume, "file").await;
+    world.emulator.admin().add_fault(FaultRule {
+        count: u64::MAX,
+        ..FaultRule::once(
+            "storage.objects.insert*",
+            FaultAction::Stall {
+                duration: Duration::from_secs(600),
+            },
+        )
+    });
+    let path = volume.path("unsaved");
+    let open = blocking(move || {
+        let mut file = fs::File::create(path).unwrap();
+        file.write_all(b"never closed").unwrap();
+        file
+    })
+    .await;
+    sidecar.signal(Signal::SIGTERM);
+    // Whoever has a file open is waited for.
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    sidecar.signal(Signal::SIGTERM);
+    let code = sidecar.ended(Duration::from_secs(20)).await;
+    assert_eq!(code, Some(10), "{}", sidecar.log());
+    assert!(sidecar.log().contains("unsaved"), "{}", sidecar.log());
+    drop(blocking(move || open.sync_all().unwrap_err()).await);
+}
