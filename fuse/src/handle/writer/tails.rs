@@ -111,21 +111,7 @@ impl Workshop {
 
 /// Whether an error says nothing of what the store has, or will do another time.
 fn is_passing(kind: Kind) -> bool {
-    match kind {
-        Kind::Unavailable | Kind::Canceled | Kind::Throttled | Kind::Unauthenticated => true,
-        Kind::NotFound
-        | Kind::Exists
-        | Kind::NotEmpty
-        | Kind::Precondition
-        | Kind::Denied
-        | Kind::Corrupt
-        | Kind::OutOfRange
-        | Kind::Gone
-        | Kind::TooLarge
-        | Kind::Held
-        | Kind::Unsupported
-        | Kind::Invalid => false,
-    }
+    kind.is_transient() || matches!(kind, Kind::Canceled | Kind::Unauthenticated)
 }
 
 impl State {
