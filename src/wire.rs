@@ -510,3 +510,44 @@ pub fn file_system(
     };
     Fs::new(fs_config, store, cache, runtime)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::{Invocation, parse};
+
+    /// A later version has to find what this one has left: another name is an old directory that nobody looks into.
+    #[test]
+    fn the_name_of_the_staging_directory_stays() {
+        let name = |line: &str| {
+            let words = format!("gcsmount mount {line}");
+            match parse(words.split_whitespace().map(Into::into), |_| None).unwrap() {
+                Invocation::Run(_, settings) => {
+                    staging_name(&MountConfig::read(&settings).unwrap())
+                }
+                Invocation::Print(text) => panic!("{text}"),
+            }
+        };
+        let usual = name("my-bucket /mnt --token-file /token");
+        assert_eq!(usual, "gcsmount-my-bucket-cf7b5a1c7459be8fd2862dbf0d456594");
+        for other in [
+            "my-bucket /mnt2 --token-file /token",
+            "my-bucket /mnt --token-file /token2",
+            "my-bucket /mnt --token-file /token --only-dir a",
+            "my-bucket /mnt --token-file /token --impersonate-service-account a@b.c",
+        ] {
+            assert_ne!(name(other), usual, "{other}");
+        }
+    }
+
+    #[tokio::test]
+    async fn threads_of_many_volumes_leave_half_of_the_memory_to_files() {
+        let shared = Shared::new(16 << 20);
+        let held: Vec<_> = (0..6).map(|_| shared.for_threads(2)).collect();
+        let granted = held.iter().flatten().count();
+        assert_eq!((granted, shared.budget.used()), (4, 8 << 20));
+        drop(held);
+        assert_eq!(shared.budget.used(), 0);
+        assert!(shared.for_threads(2).is_some());
+    }
+}

@@ -8,6 +8,7 @@ use gcsmount_emulator::{Emulator, FaultAction, FaultRule};
 use nix::errno::Errno;
 
 use crate::kit::{BUCKET, World, blocking, can_mount};
+use crate::pod::until;
 
 const SIZE: usize = 64 << 20;
 
@@ -190,5 +191,70 @@ async fn a_burst_of_failures_is_outlived_by_every_operation() {
         .await;
         admin.clear_faults();
     }
+    mount.stop().await;
+}
+
+/// More failures than a count of attempts would bear, in less time than a call may take.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_close_outlives_an_outage_that_is_shorter_than_its_deadline() {
+    if !can_mount() {
+        return;
+    }
+    let world = World::new().await;
+    let admin = world.emulator.admin().clone();
+    let mount = world.mount(&[]).await;
+    admin.add_fault(FaultRule {
+        count: 9,
+        ..FaultRule::once("storage.objects.insert*", status(503, None))
+    });
+    let path = mount.path("kept");
+    blocking(move || fs::write(path, "through the outage").unwrap()).await;
+    assert_eq!(admin.counters().of("storage.objects.insert"), 10);
+    mount.stop().await;
+}
+
+/// A close that a crash of the mount cuts off is finished by the next one on the same directory.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_next_mount_finishes_what_a_crash_left_staged() {
+    // More than is held in memory, so that it is staged.
+    const LARGE: usize = 12 << 20;
+    if !can_mount() {
+        return;
+    }
+    let world = World::new().await;
+    let admin = world.emulator.admin().clone();
+    admin
+        .put_object(BUCKET, "edited", Bytes::from(vec![b'o'; LARGE]))
+        .unwrap();
+    let mut mount = world.mount(&[]).await;
+    admin.add_fault(FaultRule {
+        count: u64::MAX,
+        ..FaultRule::once(
+            "storage.objects.insert.*",
+            FaultAction::Stall {
+                duration: std::time::Duration::from_secs(600),
+            },
+        )
+    });
+    let path = mount.path("edited");
+    let closing = tokio::spawn(blocking(move || {
+        let file = fs::File::options().write(true).open(path).unwrap();
+        std::os::unix::fs::FileExt::write_all_at(&file, b"TWO", 4).unwrap();
+        file.sync_all().unwrap_err()
+    }));
+    until("the upload has begun", || {
+        admin.counters().of("storage.objects.insert.start") > 0
+    })
+    .await;
+    mount.signal(nix::sys::signal::Signal::SIGKILL);
+    mount.ended().await;
+    closing.await.unwrap();
+    admin.clear_faults();
+    drop(mount);
+    let mount = world.mount(&[]).await;
+    until("it is stored", || mount.log().contains("it is stored now")).await;
+    let path = mount.path("edited");
+    let there = blocking(move || fs::read(path).unwrap()).await;
+    assert!(there.len() == LARGE && there.starts_with(b"ooooTWOo"));
     mount.stop().await;
 }
