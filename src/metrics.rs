@@ -7,7 +7,7 @@ pub mod table;
 pub mod words;
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use gcsmount_auth::Broker;
@@ -38,7 +38,8 @@ pub struct Meter {
     downloaded: IntCounter,
     uploaded: IntCounter,
     superseded: IntCounter,
-    now: Now,
+    /// Held while it is set and written, so that nobody sees it half set.
+    now: Mutex<Now>,
 }
 
 /// What is set when somebody asks.
@@ -125,7 +126,7 @@ impl Meter {
             downloaded: counter(&table::DOWNLOAD_BYTES),
             uploaded: counter(&table::UPLOAD_BYTES),
             superseded: counter(&table::SUPERSEDED_BYTES),
-            now: Now {
+            now: Mutex::new(Now {
                 handles: gauges(&table::OPEN_HANDLES),
                 dirty_files: gauge(&table::DIRTY_FILES),
                 staged: gauge(&table::STAGED_BYTES),
@@ -138,7 +139,7 @@ impl Meter {
                 token_life: real(&table::TOKEN_LIFE),
                 token_waiters: gauge(&table::TOKEN_WAITERS),
                 exchange_time: real(&table::EXCHANGE_TIME),
-            },
+            }),
             registry,
         }
     }
@@ -159,10 +160,11 @@ impl Meter {
     /// Everything, in the text format of Prometheus, version 0.0.4.
     #[must_use]
     pub fn exposition(&self, sources: &Sources) -> String {
-        self.now.files(&sources.fs.figures());
-        self.now.memory(&sources.budget);
+        let now = self.now.lock().unwrap_or_else(PoisonError::into_inner);
+        now.files(&sources.fs.figures());
+        now.memory(&sources.budget);
         if let Some(broker) = &sources.broker {
-            self.now.tokens(&broker.status());
+            now.tokens(&broker.status());
         }
         let mut text = String::new();
         let written = TextEncoder::new().encode_utf8(&self.registry.gather(), &mut text);
@@ -203,7 +205,7 @@ impl Now {
             ("failed", status.exchanges_failed),
         ];
         for (result, count) in exchanges {
-            // The broker counts; two who ask at once may both see the same difference, so that the text is what is reset.
+            // The broker counts; this is its count.
             let counter = self.exchanges.with_label_values(&[result]);
             counter.reset();
             counter.inc_by(count);

@@ -175,18 +175,12 @@ impl Volumes {
 /// The volume's part of the pod's buffer volume, where the contract has it.
 fn buffer(volume: &Volume) -> Result<PathBuf, Failure> {
     let dir = volume.temp_dir();
-    let buffer = Path::new(BUFFER_PATH);
-    let ours = dir
-        .ancestors()
-        .take_while(|above| above.starts_with(buffer) && *above != buffer);
-    for path in ours {
-        if path.is_symlink() {
-            let sentence = format!(
-                "{} is a symbolic link, and what is staged must not leave the volume {BUFFER_VOLUME}: remove it",
-                path.display()
-            );
-            return Err(Failure::new(Exit::Other, sentence));
-        }
+    if let Some(link) = link_below(Path::new(BUFFER_PATH), &dir) {
+        let sentence = format!(
+            "{} is a symbolic link, and what is staged must not leave the volume {BUFFER_VOLUME}: remove it",
+            link.display()
+        );
+        return Err(Failure::new(Exit::Other, sentence));
     }
     std::fs::create_dir_all(&dir).map_err(|error| {
         let sentence = format!(
@@ -196,6 +190,13 @@ fn buffer(volume: &Volume) -> Result<PathBuf, Failure> {
         Failure::new(Exit::Other, sentence)
     })?;
     Ok(dir)
+}
+
+/// The symbolic link nearest to `dir` on the way to it from `base`.
+fn link_below<'a>(base: &Path, dir: &'a Path) -> Option<&'a Path> {
+    dir.ancestors()
+        .take_while(|above| above.starts_with(base) && *above != base)
+        .find(|above| above.is_symlink())
 }
 
 #[async_trait]
@@ -310,6 +311,19 @@ mod tests {
     use super::*;
     use crate::cli::{Invocation, parse};
     use crate::params::Role;
+
+    #[test]
+    fn a_link_out_of_the_buffer_is_seen_wherever_it_is() {
+        let scratch = tempfile::tempdir().unwrap();
+        let base = scratch.path().join("buffer");
+        let dir = base.join(".volumes/v/temp-dir");
+        std::fs::create_dir_all(base.join(".volumes")).unwrap();
+        assert_eq!(link_below(&base, &dir), None, "it is yet to be made");
+        let link = base.join(".volumes/v");
+        std::os::unix::fs::symlink(scratch.path(), &link).unwrap();
+        assert_eq!(link_below(&base, &dir), Some(link.as_path()));
+        assert_eq!(link_below(&link, &dir), None, "what is above is not ours");
+    }
 
     #[test]
     fn only_an_operator_without_tls_lets_volumes_go_without() {

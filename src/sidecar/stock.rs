@@ -352,3 +352,19 @@ fn append(path: &Path, text: &[u8]) -> io::Result<()> {
     }
     file.write_all(text)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_driver_knows_an_end_by_gos_words() {
+        for (raw, words) in [
+            (9, "signal: killed"),
+            (15, "signal: terminated"),
+            (1 << 8, "exit status: 1"),
+        ] {
+            assert_eq!(in_words(ExitStatus::from_raw(raw)), words);
+        }
+    }
+}
