@@ -1,7 +1,8 @@
 //! What several volumes of one pod are to each other, and to the container that serves them.
 
 use std::fs;
-use std::io::{Seek, SeekFrom, Write};
+use std::io::{Read, Seek, SeekFrom, Write};
+use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -9,7 +10,7 @@ use gcsmount_emulator::{Config, FaultAction, FaultRule, MetadataFlavor, MintRequ
 use nix::sys::signal::Signal;
 use tokio::time::timeout;
 
-use crate::kit::{LIMIT, World, blocking, can_mount, in_network_namespace, run};
+use crate::kit::{LIMIT, World, blocking, can_mount, in_network_namespace};
 use crate::node::{Container, Group, Node};
 use crate::pod::{A, ACCOUNT, B, flags, program, scene, stored, subject, until, use_it, world};
 use crate::reports::Projection;
@@ -171,16 +172,17 @@ async fn the_driver_is_told_metrics_and_what_to_tune() {
     blocking(move || fs::metadata(missing).unwrap_err()).await;
     let socket = volume.volume.metrics_socket();
     until("the metrics are there", || socket.exists()).await;
-    let ask: [&std::ffi::OsStr; 6] = [
-        "--silent".as_ref(),
-        "--show-error".as_ref(),
-        "--fail".as_ref(),
-        "--unix-socket".as_ref(),
-        socket.as_os_str(),
-        "http://metrics/".as_ref(),
-    ];
-    let (answered, text) = run("curl", ask).await;
-    assert!(answered, "{text}");
+    let asked = socket.clone();
+    let text = blocking(move || {
+        let mut driver = UnixStream::connect(asked).unwrap();
+        let question = "GET /metrics HTTP/1.1\r\nHost: volume\r\n\r\n";
+        driver.write_all(question.as_bytes()).unwrap();
+        let mut answer = String::new();
+        driver.read_to_string(&mut answer).unwrap();
+        answer
+    })
+    .await;
+    assert!(text.starts_with("HTTP/1.1 200 OK\r\n"), "{text}");
     let value = |name: &str| -> f64 {
         let line = text.lines().find_map(|line| line.strip_prefix(name));
         let line = line.unwrap_or_else(|| panic!("{name} is not in {text}"));
