@@ -78,3 +78,38 @@ pub fn outcome(outcome: Outcome) -> String {
         .into(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use gcsmount_gcs::Kind;
+
+    use super::*;
+
+    #[test]
+    fn words_are_those_that_dashboards_look_for() {
+        for (errno, word) in [
+            (Errno::ENOENT, "NO_FILE_OR_DIR"),
+            (Errno::EACCES, "PERM_ERROR"),
+            (Errno::ESTALE, "IO_ERROR"),
+            (Errno::ENOSPC, "DEVICE_ERROR"),
+            (Errno::ETIMEDOUT, "NETWORK_ERROR"),
+            (Errno::EBUSY, "PROCESS_RESOURCE_MGMT_ERROR"),
+            (Errno::EXDEV, "FILE_DIR_ERROR"),
+            (Errno::ENODATA, "MISC_ERROR"),
+        ] {
+            assert_eq!(category(errno), word, "{errno}");
+        }
+        assert_eq!(method("storage.objects.get"), "StatObject");
+        assert_eq!(method("storage.objects.get.media"), "NewReader");
+        assert_eq!(method("storage.buckets.get"), "storage.buckets.get");
+        let failed = |cause| retried(Reason::Failed(Kind::Unavailable, cause));
+        assert_eq!(failed(Some(Cause::TimedOut)), Some("STALLED_READ_REQUEST"));
+        assert_eq!(failed(None), Some("OTHER_ERRORS"));
+        assert_eq!(retried(Reason::Slow), None, "nothing has failed");
+        let lost = [Cause::Refused, Cause::TimedOut, Cause::Broken].map(Outcome::Lost);
+        let words: HashSet<_> = lost.into_iter().map(outcome).collect();
+        assert_eq!(words.len(), lost.len());
+    }
+}
